@@ -280,11 +280,19 @@ proptest! {
         capacity in 1..8_u32,
         reservation in 0..10_001_u32,
         requests in prop::collection::vec((0..400_u64, 0..4_usize, 1..4_u32), 1..40),
+        charges in prop::collection::vec((0..400_u64, 0..4_usize, 1..20_u32), 0..4),
     ) {
         paused_runtime().block_on(async {
             let share = FairShare::new(capacity, CYCLE).with_reservation(reservation);
             let clients: Fair<usize> = Fair::new(share);
             let start = now();
+            for (at, client, cost) in charges {
+                let client = clients.at(client);
+                tokio::spawn(async move {
+                    sleep(at).await;
+                    client.charge(cost);
+                });
+            }
             let tasks = requests.iter().map(|&(at, client, cost)| {
                 let clients = clients.clone();
                 tokio::spawn(async move {
