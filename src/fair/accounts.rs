@@ -143,12 +143,12 @@ impl Accounts {
             self.end_early(now);
             right = self.right(slot, cost, now);
         }
-        match right {
-            Right::Size | Right::More => {}
+        let has_lent = match right {
+            Right::Size => false,
+            Right::More => self.enlarge(slot, cost),
             Right::NewCycle => return wait(self.end(), now),
             Right::Wait(until) => return wait(until, now),
-        }
-        let has_lent = self.enlarge(slot, cost);
+        };
         self.clients.count(slot, cost, now);
         self.spend(cost, has_lent);
         if let Some(log) = &mut self.log {
