@@ -18,8 +18,9 @@ use super::{Answer, Limiter, Settle, TooCostly};
 /// It takes a tuple of two to four handles, each a [`Shared`](super::Shared) or that of a key ([`KeyedAt`](super::KeyedAt)), and is a
 /// limiter itself. What wraps a limiter, such as a [`Line`](super::Line) or a [`Switched`](super::Switched), goes around the
 /// whole: `Line::new(Combined::new((a, b)))`, and so does a switch: a member has no mode of its own. Nor has it a
-/// [class](super::Priority), [see below](#the-order). Limits that are always asked together need no handles:
-/// [`All`](crate::policy::All) makes one policy of them, which is cheaper.
+/// [class](super::Priority), [see below](#the-order). An [`Owned`](super::Owned) limit has no queue: make it a `Shared`.
+///
+/// Limits that are always asked together need no handles: [`All`](crate::policy::All) makes one policy of them, which is cheaper.
 ///
 /// ```
 /// use paceline::limiter::Combined;
