@@ -1,4 +1,5 @@
-//! The laws of a division: the sum, the reservation, the bounds, the answer to a client that asks for more, and a naive model.
+//! The laws of a division: the sum, the reservation, the bounds, the answer to a client that asks for more, what is charged, and a
+//! naive model.
 //!
 //! The model computes with fractions, as the formula in the docs is written, and shares no code with the library.
 
@@ -8,6 +9,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use paceline::fair::{Claim, Division, FairShare};
+use paceline::limiter::{Fair, Settle};
+use testkit::clock::paused_runtime;
+use tokio::time::advance;
 
 /// A reduced fraction with a positive denominator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -309,4 +313,82 @@ fn equal_claims_differ_by_a_permit_in_favour_of_the_older() {
         assert!(sizes.is_sorted_by(|older, younger| older >= younger));
         assert!(sizes[0] - sizes[sizes.len() - 1] <= 1);
     });
+}
+
+/// What each client may use and has used, in a cycle after all of `claims` were charged in one cycle and not asked for.
+struct Charged {
+    sizes: Vec<u32>,
+    used: Vec<u32>,
+}
+
+impl Charged {
+    /// `had` is the size of each client when it was charged.
+    fn new(rule: FairShare, claims: &[Claim], had: &[u32]) -> Self {
+        let model = Model::new(rule, claims);
+        let mut sizes = model.whole(rule.capacity());
+        let (mut unspent, mut repaid) = (rule.capacity(), 0);
+        let (mut overdrawn, mut owed) = (Vec::new(), Vec::new());
+        for (at, claim) in claims.iter().enumerate() {
+            let covered = claim.demand().min(unspent);
+            unspent -= covered;
+            overdrawn.push(claim.demand() - covered);
+            owed.push(covered.saturating_sub(had[at].max(model.default[at].floor())));
+            let paying = owed[at].min(sizes[at]);
+            sizes[at] -= paying;
+            repaid += paying;
+        }
+        let others: Vec<_> = (0..claims.len()).filter(|at| owed[*at] == 0).collect();
+        if repaid > 0 && !others.is_empty() {
+            let rest = FairShare::new(repaid, rule.cycle()).with_division(rule.division());
+            let lacks = others.iter().map(|&at| {
+                let lack = claims[at].demand().saturating_sub(sizes[at]);
+                Claim::new(lack).with_weight(claims[at].terms().weight())
+            });
+            let lacks: Vec<_> = lacks.collect();
+            let parts = Model::new(rest, &lacks).whole(repaid);
+            for (&at, part) in others.iter().zip(parts) {
+                sizes[at] += part;
+            }
+        } else if others.is_empty() {
+            sizes = model.whole(rule.capacity());
+        }
+        let used = overdrawn.iter().zip(&sizes);
+        let used = used.map(|(overdrawn, size)| *overdrawn.min(size)).collect();
+        Self { sizes, used }
+    }
+}
+
+#[test]
+fn the_sizes_after_charges_are_those_of_the_formula_less_what_is_owed() {
+    let (mut in_debt, mut overdrawn) = (0, 0);
+    for_each_cycle(7, 20_000, |_, rule, claims| {
+        let terms: Vec<_> = claims.iter().map(Claim::terms).collect();
+        let clients = Fair::new(rule).with_terms(move |client: &usize| terms[*client]);
+        let (had, shares) = paused_runtime().block_on(async {
+            // Each is known from now on, and owes nothing.
+            for client in 0..claims.len() {
+                let _ = clients.try_acquire(&client, u32::MAX);
+            }
+            advance(rule.cycle()).await;
+            let charged = claims.iter().enumerate().map(|(client, claim)| {
+                let had = clients.shares()[client].size;
+                clients.at(client).charge(claim.demand());
+                had
+            });
+            let had: Vec<_> = charged.collect();
+            advance(rule.cycle()).await;
+            (had, clients.shares())
+        });
+        let expected = Charged::new(rule, claims, &had);
+        let sizes: Vec<_> = shares.iter().map(|share| share.size).collect();
+        let used: Vec<_> = shares.iter().map(|share| share.used).collect();
+        assert_eq!(sizes, expected.sizes, "{rule:?} {claims:?}");
+        assert_eq!(used, expected.used, "{rule:?} {claims:?}");
+        in_debt += u32::from(sizes != rule.divide(claims));
+        overdrawn += u32::from(used.iter().any(|used| *used > 0));
+    });
+    assert!(
+        in_debt > 1_000 && overdrawn > 1_000,
+        "{in_debt}, {overdrawn}"
+    );
 }

@@ -1,6 +1,6 @@
 use core::convert::Infallible;
 use core::fmt;
-use core::future::Future;
+use core::future::{Future, poll_fn};
 use core::hash::{BuildHasher, Hash};
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::limiter::{AsKey, Event, Limits, Observer, SharedObserver, Stats};
+use crate::limiter::{AcquireError, AsKey, Event, Limits, Observer, SharedObserver, Stats};
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
@@ -62,6 +62,9 @@ const NO_KEYS: &str = "keyed permits need room for at least 1 key, got 0";
 /// a request that waits about 400. While a second request waits for the same key there is a small task, as for [`Permits`].
 ///
 /// [`with_max_keys`](Self::with_max_keys) bounds the number of keys.
+///
+/// There is no `resize` by key: an idle key costs nothing and is forgotten, and so would be its number of permits. [`by`](Self::by)
+/// says the number whenever the key comes back.
 ///
 /// **Window bound**: that of [`Permits`], for each key.
 #[doc(alias("semaphore", "bulkhead", "maxConcurrent", "p-limit"))]
@@ -314,16 +317,63 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
         AcquirePermitWithin::new(self.at(key), within, self.resolution, expected_wait)
     }
 
+    /// Waits for `cost` permits of this key at once, as [`Permits::acquire_many`] does.
+    ///
+    /// ```
+    /// use paceline::concurrency::KeyedPermits;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = KeyedPermits::new(3);
+    ///
+    /// let both = users.acquire_many("ann", 2).await.unwrap();
+    /// assert_eq!((both.count(), users.in_use(&"ann")), (2, 2));
+    /// assert!(users.try_acquire_many(&"ann", 2).is_none());
+    /// assert!(users.acquire_many("ann", 4).await.unwrap_err().is_too_costly());
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the key has fewer permits: as [`Permits::acquire_many`].
+    ///
+    /// # Panics
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was taken.
+    pub fn acquire_many(
+        &self,
+        key: K,
+        cost: u32,
+    ) -> impl Future<Output = Result<Permit, AcquireError>> + use<K> {
+        let mut handle = self.at(key);
+        async move {
+            poll_fn(|cx| handle.poll_enter(cx))
+                .await
+                .acquire_many(cost)
+                .await
+        }
+    }
+
     /// A permit of this key, if one is free and no request waits for it. It never overtakes a waiter for the same key.
     #[must_use]
     pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Permit> {
+        self.try_acquire_many(key, 1)
+    }
+
+    /// That many permits of this key, if they are free and no request waits for the same key.
+    #[must_use]
+    pub fn try_acquire_many<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Option<Permit> {
         let retry_in = match self.keys.enter(key, self.observer.as_ref()) {
-            Ok(permits) => return permits.try_acquire(),
+            Ok(permits) => return permits.try_acquire_many(cost),
             Err(retry_in) => retry_in,
         };
         lock(self.keys.shard(key)).stats.refused += 1;
         if let Some(observer) = &self.observer {
-            observer.report(Event::Refused { cost: 1, retry_in });
+            observer.report(Event::Refused { cost, retry_in });
         }
         None
     }
@@ -417,6 +467,24 @@ pub struct PermitsAt<K> {
     room: Timer,
 }
 
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> PermitsAt<K> {
+    /// The permits of the key, once there is room for it.
+    fn poll_enter(&mut self, cx: &mut Context<'_>) -> Poll<Permits> {
+        loop {
+            let observer = self.permits.observer.as_ref();
+            match self.permits.keys.enter(&self.key, observer) {
+                Ok(permits) => {
+                    return Poll::Ready(permits.with_resolution(self.permits.resolution));
+                }
+                Err(retry_in) => {
+                    self.room.arm(retry_in);
+                    ready!(self.room.poll_elapsed(cx));
+                }
+            }
+        }
+    }
+}
+
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Admit for PermitsAt<K> {
     type Guard = Permit;
     type Error = Infallible;
@@ -428,17 +496,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Admit for PermitsAt<K> {
                 self.waiting = None;
                 return Poll::Ready(Ok(Some(permit)));
             }
-            let observer = self.permits.observer.as_ref();
-            match self.permits.keys.enter(&self.key, observer) {
-                Ok(permits) => {
-                    let permits = permits.with_resolution(self.permits.resolution);
-                    self.waiting = Some(permits.acquire());
-                }
-                Err(retry_in) => {
-                    self.room.arm(retry_in);
-                    ready!(self.room.poll_elapsed(cx));
-                }
-            }
+            let permits = ready!(self.poll_enter(cx));
+            self.waiting = Some(permits.acquire());
         }
     }
 

@@ -19,7 +19,7 @@ const WORK_OF_A_DECISION: u64 = 16;
 /// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
 /// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
 ///
-/// The demand of a client in a cycle is what passed, what was [refused](Self::refuse), and what
+/// The demand of a client in a cycle is what passed or was [charged](Self::charge), what was [refused](Self::refuse), and what
 /// [waits](Self::set_waiting) when the cycle ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
@@ -44,10 +44,9 @@ pub(crate) struct Accounts {
 enum Right {
     /// It is within the size.
     Size,
-    /// It is within the default share, of which this number has to be taken back.
-    Default(u32),
-    /// It is the first of the cycle, larger than any share of its client, and what it takes is owed.
-    Loan,
+    /// It is within the default share, of which a part has to be taken back. Or it is the first of the cycle and larger than any
+    /// share of its client: what is above the default share is owed.
+    More,
     /// A new client does not find its default share, so that the cycle ends.
     NewCycle,
     /// Not before then.
@@ -144,21 +143,17 @@ impl Accounts {
             self.end_early(now);
             right = self.right(slot, cost, now);
         }
-        match right {
-            Right::Size => self.count(slot, cost, now),
-            Right::Default(missing) => {
-                self.clients.take_back(slot, missing, self.share.capacity());
-                self.count(slot, cost, now);
-            }
-            Right::Loan => {
-                self.clients.lend(slot, cost);
-                self.count(slot, cost, now);
-                if self.may_divide() {
-                    self.clients.fit(self.unspent());
-                }
-            }
+        let has_lent = match right {
+            Right::Size => false,
+            Right::More => self.enlarge(slot, cost),
             Right::NewCycle => return wait(self.end(), now),
             Right::Wait(until) => return wait(until, now),
+        };
+        self.clients.count(slot, cost, now);
+        self.spend(cost, has_lent);
+        if let Some(log) = &mut self.log {
+            // It was asked before.
+            let _ = log_of(&self.share).decide(log, now, cost);
         }
         Decision::Pass
     }
@@ -171,6 +166,25 @@ impl Accounts {
         match self.right(slot, cost, now) {
             Right::Wait(until) => wait(until, now),
             _ => Decision::Pass,
+        }
+    }
+
+    /// Counts permits that were used without having been asked for. They are spent in this cycle as far as it has them, and the rest
+    /// in later cycles, before anything else of this client passes. What the client takes from others is owed to them.
+    pub(crate) fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
+        if cost == 0 {
+            return;
+        }
+        self.start = self.start_of_request(now);
+        self.is_active = true;
+        self.work = self.work.saturating_add(WORK_OF_A_DECISION);
+        let covered = cost.min(self.unspent());
+        let has_lent = self.enlarge(slot, covered);
+        let cycle = self.share.cycle();
+        self.clients.charge(slot, cost, covered, now, cycle);
+        self.spend(covered, has_lent);
+        if let Some(log) = &mut self.log {
+            log_of(&self.share).charge(log, now, cost);
         }
     }
 
@@ -196,12 +210,17 @@ impl Accounts {
         client.waiting = cost;
     }
 
-    /// Takes permits back that passed and were not used.
-    pub(crate) fn refund(&mut self, slot: u32, permits: u32, now: Tick) {
-        let unused = self.clients.refund(slot, permits);
+    /// Takes permits back that passed and were not used, now or at the instant `spent_at`. Those of an earlier cycle only reduce what
+    /// the client owes.
+    pub(crate) fn refund(&mut self, slot: u32, permits: u32, spent_at: Option<Tick>, now: Tick) {
+        let may_be_of_this_cycle = spent_at.is_none_or(|at| at >= self.start);
+        let unused = self.clients.refund(slot, permits, may_be_of_this_cycle);
         self.spent = self.spent.saturating_sub(unused);
         if let Some(log) = &mut self.log {
-            log_of(&self.share).refund(log, now, permits);
+            match spent_at {
+                Some(at) => log_of(&self.share).refund_from(log, now, at, permits),
+                None => log_of(&self.share).refund(log, now, permits),
+            }
         }
     }
 
@@ -291,21 +310,22 @@ impl Accounts {
         let Some(needed) = client.used.checked_add(cost) else {
             return Right::Wait(end);
         };
+        if client.is_overdrawn() {
+            return Right::Wait(end);
+        }
         let capacity = self.share.capacity();
         let missing = needed.saturating_sub(client.size);
-        let is_in_default = needed <= client.default;
+        let is_in_default = needed <= client.own_default();
         let is_covered = cost <= self.unspent();
+        let is_own = is_in_default && u64::from(missing) <= self.clients.to_take_back(capacity);
+        let is_loan = needed == cost && !is_in_default && !client.is_in_debt();
         let right = if is_covered && missing == 0 {
             Right::Size
-        } else if is_covered
-            && is_in_default
-            && u64::from(missing) <= self.clients.to_take_back(capacity)
-        {
-            Right::Default(missing)
-        } else if is_covered && needed == cost && !is_in_default && !client.is_in_debt() {
-            Right::Loan
+        } else if is_covered && (is_own || is_loan) {
+            Right::More
         } else if needed <= self.clients.default_of(slot, capacity)
             && client.is_new
+            && !client.is_in_debt()
             && self.may_end_early()
         {
             Right::NewCycle
@@ -352,9 +372,9 @@ impl Accounts {
 
     fn begin_cycle(&mut self, elapsed: u64) {
         self.number = self.number.saturating_add(elapsed);
-        self.spent = 0;
         self.work = WORK;
         self.clients.divide(&self.share, true);
+        self.spent = self.clients.spend_overdrawn();
         self.clients.fit(self.unspent());
     }
 
@@ -362,12 +382,29 @@ impl Accounts {
         self.share.capacity().saturating_sub(self.spent)
     }
 
-    fn count(&mut self, slot: u32, cost: u32, now: Tick) {
-        self.clients.count(slot, cost, now);
+    /// Enlarges the size of a client until `cost` is within it: up to the default share by what can be taken back, and then by what
+    /// others have not spent, which this returns. What is above the default share is owed.
+    fn enlarge(&mut self, slot: u32, cost: u32) -> bool {
+        let capacity = self.share.capacity();
+        let client = &self.clients[slot];
+        let (own, needed) = (client.own_default(), client.used.saturating_add(cost));
+        if needed <= client.size {
+            return false;
+        }
+        let missing = u64::from(own.min(needed).saturating_sub(client.size));
+        let missing = missing.min(self.clients.to_take_back(capacity));
+        if missing > 0 {
+            let missing = u32::try_from(missing).unwrap_or(u32::MAX);
+            self.clients.take_back(slot, missing, capacity);
+        }
+        self.clients.lend(slot, needed, own)
+    }
+
+    /// Counts permits of the cycle. If some were lent, the sizes of the others are reduced to what is unspent.
+    fn spend(&mut self, cost: u32, has_lent: bool) {
         self.spent = self.spent.saturating_add(cost);
-        if let Some(log) = &mut self.log {
-            // It was asked before.
-            let _ = log_of(&self.share).decide(log, now, cost);
+        if has_lent && self.may_divide() {
+            self.clients.fit(self.unspent());
         }
     }
 
@@ -618,7 +655,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, 3, 14, 101), 14);
         assert_eq!(ask(&mut accounts, 1, 1, 102), 1);
         assert_eq!(sizes(&accounts), [6, 14, 16, 4]);
-        accounts.refund(3, 9, at(103));
+        accounts.refund(3, 9, None, at(103));
         assert_eq!(ask(&mut accounts, 1, 4, 103), 4);
         assert_eq!(sizes(&accounts), [10, 13, 13, 4]);
         assert_eq!(ask(&mut accounts, 4, 7, 103), 7);
@@ -647,6 +684,21 @@ mod tests {
         assert_eq!(sizes(&accounts), [5, 12, 12, 11]);
         let _ = accounts.advance(at(300));
         assert_eq!(sizes(&accounts), [10; 4], "it is paid");
+    }
+
+    #[test]
+    fn a_debtor_does_not_take_back_what_it_repays() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(accounts.decide(1, 14, at(0)), Decision::Pass);
+        for slot in 1..=4 {
+            accounts.set_waiting(slot, 40);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(sizes(&accounts), [6, 12, 11, 11], "it owed 4");
+        assert_eq!(ask(&mut accounts, 1, 10, 100), 6);
+        assert_eq!(ask(&mut accounts, 2, 12, 100), 12);
+        let _ = accounts.advance(at(200));
+        assert_eq!(ask(&mut accounts, 1, 10, 200), 10, "it is paid");
     }
 
     #[test]
@@ -848,7 +900,7 @@ mod tests {
     fn a_refund_can_be_spent_again_and_ends_a_debt() {
         let mut accounts = accounts(RULE, 4);
         assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
-        accounts.refund(1, 25, at(1));
+        accounts.refund(1, 25, None, at(1));
         assert_eq!(accounts.cycle().spent, 0);
         assert_eq!(sizes(&accounts), [10, 5, 5, 5]);
         for slot in 1..=4 {
@@ -856,8 +908,205 @@ mod tests {
         }
         let _ = accounts.advance(at(100));
         assert_eq!(sizes(&accounts), [10; 4]);
-        accounts.refund(1, u32::MAX, at(101));
+        accounts.refund(1, u32::MAX, None, at(101));
         assert_eq!(accounts.cycle().spent, 0);
+    }
+
+    #[test]
+    fn what_is_charged_above_the_capacity_is_spent_in_later_cycles() {
+        let mut accounts = accounts(RULE, 1);
+        accounts.charge(1, 100, at(30));
+        let cycle = accounts.cycle();
+        assert_eq!((cycle.start, cycle.spent), (at(30), 40), "it is a request");
+        assert_eq!(accounts.decide(1, 1, at(40)), wait(90));
+        assert_eq!(accounts.peek(1, 0, at(40)), Decision::Pass);
+        let _ = accounts.advance(at(130));
+        let client = accounts.client(1);
+        assert_eq!((client.demand, client.used, client.size), (100, 40, 40));
+        assert_eq!((client.refused, client.waiting), (0, 0));
+        assert_eq!((client.requests_passed, client.requests_refused), (0, 0));
+        assert_eq!(accounts.decide(1, 1, at(130)), wait(100));
+        let _ = accounts.advance(at(230));
+        assert_eq!(
+            (accounts.client(1).demand, accounts.cycle().spent),
+            (60, 20)
+        );
+        assert_eq!(ask(&mut accounts, 1, 30, 230), 20);
+        assert_eq!(ask(&mut accounts, 1, 50, 330), 40);
+    }
+
+    #[test]
+    fn what_is_charged_above_the_default_share_is_owed_to_the_others() {
+        let mut accounts = accounts(RULE, 4);
+        accounts.charge(1, 20, at(0));
+        accounts.charge(1, 5, at(0));
+        assert_eq!(sizes(&accounts), [25, 4, 5, 6], "15 are owed");
+        accounts.charge(2, 10, at(1));
+        assert_eq!(sizes(&accounts), [25, 10, 2, 3], "none is owed");
+        for slot in [3, 4] {
+            let _ = ask(&mut accounts, slot, 10, 2);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(sizes(&accounts), [0, 14, 13, 13]);
+        assert_eq!(ask(&mut accounts, 1, 10, 100), 0);
+        accounts.charge(1, 4, at(101));
+        for slot in 1..=4 {
+            accounts.set_waiting(slot, 40);
+        }
+        let _ = accounts.advance(at(200));
+        assert_eq!(accounts.client(1).size, 1, "of 9 it pays 9");
+    }
+
+    #[test]
+    fn a_charge_takes_back_what_others_have_not_spent_and_owes_none_of_it() {
+        let mut accounts = accounts(RULE, 4);
+        for (slot, permits) in [(2, 40), (3, 20)] {
+            let _ = ask(&mut accounts, slot, permits, 0);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(sizes(&accounts), [1, 24, 14, 1]);
+        accounts.charge(1, 10, at(101));
+        assert_eq!(sizes(&accounts), [10, 15, 14, 1]);
+        let _ = accounts.advance(at(200));
+        assert_eq!(sizes(&accounts), [10; 4], "10, 0, 0 and 0 are asked for");
+    }
+
+    #[test]
+    fn what_a_size_has_borrowed_is_not_owed() {
+        for charges in [&[35][..], &[33, 2], &[10, 25]] {
+            let mut accounts = accounts(RULE, 2);
+            let _ = ask(&mut accounts, 1, 30, 0);
+            let _ = ask(&mut accounts, 2, 10, 0);
+            let _ = accounts.advance(at(100));
+            assert_eq!(sizes(&accounts), [30, 10]);
+            for cost in charges {
+                accounts.charge(1, *cost, at(100));
+            }
+            accounts.set_waiting(2, 40);
+            let _ = accounts.advance(at(200));
+            assert_eq!(sizes(&accounts), [15, 25], "it repays 5 of 20");
+        }
+    }
+
+    #[test]
+    fn who_has_overdrawn_waits_whatever_the_others_leave() {
+        let mut accounts = accounts(RULE, 2);
+        assert_eq!(ask(&mut accounts, 1, 20, 0), 20);
+        assert_eq!(ask(&mut accounts, 2, 20, 0), 20);
+        accounts.charge(1, 3, at(1));
+        accounts.refund(2, 20, None, at(2));
+        assert_eq!(accounts.decide(1, 1, at(3)), wait(97));
+        assert_eq!(accounts.decide(1, 30, at(3)), wait(97));
+        assert_eq!(ask(&mut accounts, 2, 20, 4), 20, "they are his");
+        let _ = accounts.advance(at(100));
+        assert_eq!(ask(&mut accounts, 1, 20, 100), 17);
+        assert_eq!(ask(&mut accounts, 2, 20, 100), 20);
+    }
+
+    #[test]
+    fn a_refund_gives_back_first_what_is_overdrawn() {
+        let mut accounts = accounts(RULE, 1);
+        accounts.charge(1, 50, at(0));
+        accounts.refund(1, 9, None, at(1));
+        assert_eq!(accounts.decide(1, 1, at(1)), wait(99));
+        assert_eq!(accounts.cycle().spent, 40);
+        accounts.refund(1, 3, None, at(2));
+        assert_eq!(accounts.cycle().spent, 38);
+        assert_eq!(ask(&mut accounts, 1, 9, 3), 2);
+        let _ = accounts.advance(at(100));
+        assert_eq!(accounts.cycle().spent, 0);
+    }
+
+    #[test]
+    fn what_was_spent_in_an_earlier_cycle_makes_no_room_when_it_comes_back() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(accounts.decide(1, 25, at(30)), Decision::Pass);
+        accounts.refund(1, 20, Some(at(30)), at(50));
+        assert_eq!(accounts.cycle().spent, 5);
+        accounts.refund(1, 5, Some(at(29)), at(50));
+        assert_eq!(accounts.cycle().spent, 5, "spent before the cycle");
+        accounts.charge(1, 60, at(60));
+        for slot in 1..=4 {
+            accounts.set_waiting(slot, 40);
+        }
+        let _ = accounts.advance(at(130));
+        // It owes 30, and has overdrawn 25.
+        accounts.refund(1, 24, Some(at(60)), at(130));
+        accounts.refund(1, 12, Some(at(60)), at(130));
+        assert_eq!((accounts.client(1).used, accounts.client(1).size), (0, 0));
+        let _ = accounts.advance(at(230));
+        assert_eq!(accounts.client(1).size, 1, "of 9 it pays 9");
+    }
+
+    #[test]
+    fn what_is_overdrawn_is_paid_in_idle_cycles_and_remembered_until_then() {
+        for (idle, left) in [(900, 30), (1_000, 10), (1_100, 0)] {
+            let mut accounts = accounts(RULE.forgetting_after(3), 2);
+            // It owes 20 and has overdrawn 190, and pays 20 in a cycle.
+            accounts.charge(1, 230, at(0));
+            let _ = accounts.advance(at(idle + 100));
+            assert_eq!(accounts.cycle().spent, left);
+            let known = if left > 0 { &[1][..] } else { &[] };
+            assert_eq!(accounts.slots(), known);
+        }
+    }
+
+    #[test]
+    fn a_client_without_a_permit_of_its_own_pays_by_and_by() {
+        let mut accounts = accounts(FairShare::new(4, CYCLE), 8);
+        assert_eq!(accounts.decide(1, 4, at(0)), Decision::Pass);
+        accounts.charge(8, 1, at(1));
+        let mut paid_in = None;
+        for cycle in 1..10 {
+            for slot in 1..=7 {
+                accounts.set_waiting(slot, 1);
+            }
+            let _ = accounts.advance(at(cycle * 100));
+            let passes = accounts.peek(8, 1, at(cycle * 100)).is_pass();
+            paid_in = paid_in.or(passes.then_some(cycle));
+        }
+        assert_eq!(paid_in, Some(2), "a half in each cycle");
+    }
+
+    #[test]
+    fn what_is_charged_spaces_the_requests_after_it() {
+        let mut accounts = accounts(RULE.with_pacing(true), 4);
+        assert_eq!(ask(&mut accounts, 1, 1, 0), 1);
+        accounts.charge(1, 2, at(5));
+        assert_eq!(accounts.peek(1, 1, at(5)), wait(25), "10 for each");
+        accounts.charge(1, 1, at(32));
+        assert_eq!(accounts.peek(1, 1, at(32)), wait(10));
+        accounts.charge(2, 40, at(50));
+        let _ = accounts.advance(at(100));
+        assert_eq!(
+            accounts.peek(3, 1, at(100)),
+            wait(50),
+            "40 are in the window"
+        );
+        accounts.refund(2, 10, Some(at(50)), at(100));
+        assert_eq!(accounts.peek(3, 1, at(100)), Decision::Pass);
+    }
+
+    #[test]
+    fn a_refund_of_paced_permits_is_of_those_that_were_spent_then() {
+        let mut accounts = accounts(RULE.with_pacing(true), 4);
+        for (slot, cost, now) in [(1, 1, 0), (1, 19, 50), (2, 20, 60)] {
+            accounts.charge(slot, cost, at(now));
+        }
+        let _ = accounts.advance(at(100));
+        accounts.refund(1, 19, Some(at(50)), at(100));
+        assert_eq!(accounts.decide(3, 20, at(100)), Decision::Pass);
+        assert_eq!(accounts.peek(4, 1, at(100)), wait(60));
+        accounts.refund(3, 1, None, at(100));
+        assert_eq!(accounts.peek(4, 1, at(100)), Decision::Pass);
+    }
+
+    #[test]
+    fn a_charge_of_nothing_begins_no_cycle() {
+        let mut accounts = accounts(RULE, 1);
+        accounts.charge(1, 0, at(30));
+        assert_eq!(ask(&mut accounts, 1, 1, 50), 1);
+        assert_eq!(accounts.cycle().start, at(50));
     }
 
     #[test]
@@ -936,8 +1185,10 @@ mod tests {
                         let _ = accounts.decide(slot, cost, at(now));
                         accounts.refuse(slot, cost);
                     }
+                    accounts.charge(slot, u32::MAX, at(now));
+                    accounts.charge(slot, 7, at(now));
                     accounts.set_waiting(slot, u64::MAX / 8);
-                    accounts.refund(slot, u32::MAX, at(now));
+                    accounts.refund(slot, u32::MAX, None, at(now));
                     let _ = accounts.decide(slot, u32::MAX, at(now));
                     accounts.retune(share, at(now));
                     let sum: u64 = sizes(&accounts).into_iter().map(u64::from).sum();
@@ -950,11 +1201,19 @@ mod tests {
     /// What is known of the accounts from outside, on random traces.
     struct Trace {
         accounts: Accounts,
+        /// The same accounts, but what passes there is charged here.
+        twin: Accounts,
         random: fastrand::Rng,
         now: u64,
         /// When a cost passed, and in which cycle.
         passed: Vec<(u64, u32, u64)>,
         has_refunds: bool,
+        /// Whether it goes from cycle to cycle, and does not skip the empty ones.
+        skips_no_cycle: bool,
+        /// All that passed and was charged, but for what was given back.
+        used: u64,
+        /// What was spent in all cycles before this one, and the number of this one and what is spent in it.
+        spent: (u64, u64, u32),
     }
 
     impl Trace {
@@ -976,26 +1235,56 @@ mod tests {
                 });
             Self {
                 accounts: Accounts::new(share, at(0)),
+                twin: Accounts::new(share, at(0)),
                 random,
                 now: 0,
                 passed: Vec::new(),
                 has_refunds: seed % 2 == 0,
+                skips_no_cycle: seed % 3 == 0,
+                used: 0,
+                spent: (0, 0, 0),
             }
+        }
+
+        /// Does the same to the accounts and their twin.
+        fn on_both<T>(&mut self, change: impl Fn(&mut Accounts) -> T) -> T {
+            change(&mut self.twin);
+            let done = change(&mut self.accounts);
+            self.note_spent();
+            done
+        }
+
+        fn note_spent(&mut self) {
+            let cycle = self.accounts.cycle();
+            if self.spent.1 != cycle.number {
+                self.spent.0 += u64::from(self.spent.2);
+            }
+            (self.spent.1, self.spent.2) = (cycle.number, cycle.spent);
         }
 
         fn step(&mut self) {
             let ahead =
                 [0, 1, 7, 30, 150, 1_700][self.random.usize(..6).min(self.random.usize(..6))];
             self.now += self.random.u64(..=ahead);
-            if self.accounts.advance(at(self.now)) {
-                self.check_shares();
+            let mut now = self.now;
+            if self.skips_no_cycle {
+                now = now.min(self.accounts.cycle().end.as_nanos());
             }
-            let _ = self.accounts.forgotten();
+            loop {
+                if self.on_both(|accounts| accounts.advance(at(now))) {
+                    self.check_shares();
+                }
+                if now == self.now {
+                    break;
+                }
+                now = (now + 100).min(self.now);
+            }
+            self.on_both(Accounts::forgotten);
             self.check_sizes();
             let slots = self.accounts.slots();
             let slot = if slots.is_empty() || self.random.u8(..8) == 0 {
                 let weight = self.random.u32(1..4);
-                self.accounts.join(ClientTerms::new().with_weight(weight))
+                self.on_both(|accounts| accounts.join(ClientTerms::new().with_weight(weight)))
             } else {
                 slots[self.random.usize(..slots.len())]
             };
@@ -1004,10 +1293,33 @@ mod tests {
             }
             if self.random.u8(..6) == 0 {
                 let waiting = self.random.u64(..30);
-                self.accounts.set_waiting(slot, waiting);
+                self.on_both(|accounts| accounts.set_waiting(slot, waiting));
+            }
+            if self.random.u8(..8) == 0 {
+                self.charge(slot);
             }
             self.check_sizes();
+            self.check_nothing_is_lost();
+            self.check_twin();
             self.refund(slot);
+        }
+
+        /// What is charged is spent now, or the client has overdrawn and waits.
+        fn charge(&mut self, slot: u32) {
+            let capacity = self.accounts.share().capacity();
+            let most = [capacity / 10, capacity, 3 * capacity][self.random.usize(..3)];
+            let cost = self.random.u32(..=most);
+            let before = self.accounts.cycle().spent;
+            let now = at(self.now);
+            self.on_both(|accounts| accounts.charge(slot, cost, now));
+            self.used += u64::from(cost);
+            let spent = self.accounts.cycle().spent - before;
+            assert_eq!(spent, cost.min(capacity - before));
+            if spent < cost {
+                let decision = self.accounts.peek(slot, 1, at(self.now));
+                let end = self.accounts.cycle().end.as_nanos();
+                assert_eq!(decision, wait(end.saturating_sub(self.now).max(1)));
+            }
         }
 
         /// What was refunded did not pass.
@@ -1018,8 +1330,10 @@ mod tests {
             };
             let is_last = *when == self.now && *cost <= used;
             if self.has_refunds && is_last && self.random.u8(..5) == 0 {
-                self.accounts.refund(slot, *cost, at(self.now));
-                *cost = 0;
+                let cost = mem::take(cost);
+                let now = at(self.now);
+                self.on_both(|accounts| accounts.refund(slot, cost, None, now));
+                self.used -= u64::from(cost);
             }
         }
 
@@ -1035,22 +1349,56 @@ mod tests {
             );
             let now = at(self.now);
             let foreseen = self.accounts.peek(slot, cost, now);
+            let before = self.accounts.number();
             let decision = self.accounts.decide(slot, cost, now);
-            let end = self.accounts.cycle().end;
+            self.note_spent();
+            let (number, end) = (self.accounts.number(), self.accounts.cycle().end);
+            if decision.is_pass() && number == before {
+                self.twin.charge(slot, cost, now);
+            } else {
+                assert_eq!(self.twin.decide(slot, cost, now), decision);
+            }
             assert_eq!(decision, foreseen);
             match decision {
                 Decision::Pass => {
-                    let number = self.accounts.cycle().number;
                     self.passed.push((self.now, cost, number));
+                    self.used += u64::from(cost);
                 }
                 Decision::Wait { retry_in } => {
                     assert!(!retry_in.is_zero());
                     if !self.accounts.share().paces() {
                         assert_eq!(now.after(retry_in), end.max(at(self.now + 1)));
                     }
-                    self.accounts.refuse(slot, cost);
+                    self.on_both(|accounts| accounts.refuse(slot, cost));
                 }
                 Decision::Never { .. } => assert!(cost > capacity),
+            }
+        }
+
+        /// Whatever was used is spent in one cycle, and in no two; or a client still has it overdrawn. In a cycle that is skipped, and
+        /// with a fraction of a permit that is not carried, a client pays without spending.
+        fn check_nothing_is_lost(&self) {
+            let slots = self.accounts.slots().iter();
+            let overdrawn =
+                slots.map(|slot| self.accounts.clients[*slot].overdrawn.div_ceil(1 << 32));
+            let known = self.spent.0 + u64::from(self.spent.2) + overdrawn.sum::<u64>();
+            assert!(known <= self.used);
+            if self.skips_no_cycle && self.accounts.share().carries() {
+                assert_eq!(known, self.used);
+            }
+        }
+
+        /// What would pass may as well be charged.
+        fn check_twin(&self) {
+            let slots = self.accounts.slots();
+            assert_eq!(slots, self.twin.slots());
+            assert_eq!(self.accounts.cycle(), self.twin.cycle());
+            for slot in slots {
+                let charged = ClientShare {
+                    requests_passed: self.accounts.client(*slot).requests_passed,
+                    ..self.twin.client(*slot)
+                };
+                assert_eq!(self.accounts.client(*slot), charged);
             }
         }
 

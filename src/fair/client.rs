@@ -26,6 +26,7 @@ pub(super) struct Client {
     pub(super) default: u32,
     /// What it may use in this cycle. At least what it used.
     pub(super) size: u32,
+    /// What passed and what was charged. What it pays of `overdrawn` counts, too.
     pub(super) used: u32,
     pub(super) refused: u64,
     pub(super) waiting: u64,
@@ -33,6 +34,8 @@ pub(super) struct Client {
     pub(super) loan: u32,
     /// What it has to do without in later cycles, in parts of [`PERMIT`].
     pub(super) owed: u64,
+    /// What it used when the cycle had nothing left, in parts of [`PERMIT`]. It is spent in later cycles, as their sizes allow.
+    pub(super) overdrawn: u64,
     /// What it does without in this cycle.
     pub(super) paying: u32,
     /// What rounding took from it, in parts of [`PERMIT`].
@@ -59,6 +62,7 @@ impl Client {
             waiting: 0,
             loan: 0,
             owed: 0,
+            overdrawn: 0,
             paying: 0,
             carried: 0,
             idle_cycles: 0,
@@ -79,6 +83,15 @@ impl Client {
 
     pub(super) fn is_in_debt(&self) -> bool {
         self.owed > 0 || self.paying > 0
+    }
+
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.overdrawn > 0
+    }
+
+    /// What it may have of its default share: all but what it repays.
+    pub(super) fn own_default(&self) -> u32 {
+        self.default.saturating_sub(self.paying)
     }
 
     pub(super) fn want(&self) -> Want {
@@ -102,6 +115,19 @@ impl Client {
         self.last = Some((now, cost));
     }
 
+    /// Counts permits that were used without a request, of which the cycle had `covered`.
+    pub(super) fn charge(&mut self, cost: u32, covered: u32, now: Tick, cycle: Duration) {
+        self.used = self.used.saturating_add(covered);
+        let parts = u64::from(cost - covered) * PERMIT;
+        self.overdrawn = self.overdrawn.saturating_add(parts);
+        self.last = match self.last {
+            Some((last, before)) if now < self.next_at(self.size.max(self.default), cycle) => {
+                Some((last, before.saturating_add(cost)))
+            }
+            _ => Some((now, cost)),
+        };
+    }
+
     /// When its next permit comes, if `size` permits are spread evenly over a cycle.
     pub(super) fn next_at(&self, size: u32, cycle: Duration) -> Tick {
         let Some((last, cost)) = self.last else {
@@ -119,32 +145,48 @@ impl Client {
             self.carried = lost.clamp(-8 * permit, 8 * permit);
         } else if self.size == 0 {
             // A debtor with less than one permit in a cycle pays with what it does not get anyway.
-            self.owed = self
-                .owed
-                .saturating_sub(u64::try_from(fraction).unwrap_or(0));
+            self.pay(u64::try_from(fraction).unwrap_or(0));
         }
+    }
+
+    /// Pays parts of [`PERMIT`]: first what others get.
+    fn pay(&mut self, parts: u64) {
+        let rest = parts.saturating_sub(self.owed);
+        self.owed = self.owed.saturating_sub(parts);
+        self.overdrawn = self.overdrawn.saturating_sub(rest);
     }
 
     /// Takes what it owes from its size, and says how much.
     pub(super) fn repay(&mut self) -> u32 {
         self.owed = self.owed.saturating_add(u64::from(self.paying) * PERMIT);
-        let owed = u32::try_from(self.owed.div_ceil(PERMIT)).unwrap_or(u32::MAX);
-        self.paying = owed.min(self.size);
+        self.paying = whole(self.owed).min(self.size);
         self.owed = self.owed.saturating_sub(u64::from(self.paying) * PERMIT);
         self.size -= self.paying;
         self.paying
     }
 
-    /// Enlarges its size to `cost`, and says by how much. It owes that.
-    pub(super) fn borrow(&mut self, cost: u32) -> u32 {
-        self.loan = cost.saturating_sub(self.size);
-        self.size += self.loan;
-        self.loan
+    /// Spends in a new cycle what it has overdrawn, as far as its size allows, and says how much.
+    pub(super) fn spend_overdrawn(&mut self) -> u32 {
+        self.used = whole(self.overdrawn).min(self.size);
+        self.overdrawn = self.overdrawn.saturating_sub(u64::from(self.used) * PERMIT);
+        self.used
     }
 
-    /// Takes permits back: how many are of this cycle, and how many of these were a loan.
-    pub(super) fn refund(&mut self, permits: u32) -> (u32, u32) {
-        let unused = permits.min(self.used);
+    /// Enlarges its size to what it `needs`, and says by how much. It owes what is above its `own` part.
+    pub(super) fn borrow(&mut self, needs: u32, own: u32) -> u32 {
+        let more = needs.saturating_sub(self.size);
+        self.loan += needs.saturating_sub(self.size.max(own));
+        self.size += more;
+        more
+    }
+
+    /// Takes permits back, which may be of this cycle: how many are, and how many of these were a loan.
+    pub(super) fn refund(&mut self, permits: u32, may_be_of_this_cycle: bool) -> (u32, u32) {
+        let overdrawn = permits.min(whole(self.overdrawn));
+        self.overdrawn = self.overdrawn.saturating_sub(u64::from(overdrawn) * PERMIT);
+        let permits = permits - overdrawn;
+        let used = if may_be_of_this_cycle { self.used } else { 0 };
+        let unused = permits.min(used);
         let repaid = unused.min(self.loan);
         self.used -= unused;
         self.loan -= repaid;
@@ -163,7 +205,10 @@ impl Client {
     /// Ends its cycle, after which `empty` cycles passed in which at most the requests in its queue waited.
     pub(super) fn end_cycle(&mut self, empty: u64, smoothing: u32) {
         let attempted = self.end_counts();
-        let empty_idle = if self.waiting > 0 { 0 } else { empty };
+        let paid = empty.saturating_mul(u64::from(self.default)).min(PERMIT);
+        self.pay(paid.saturating_mul(PERMIT));
+        let waiting = self.waiting_or_overdrawn();
+        let empty_idle = if waiting > 0 { 0 } else { empty };
         self.idle_cycles = if attempted > 0 {
             0
         } else {
@@ -176,7 +221,7 @@ impl Client {
             self.average_in(attempted, smoothing);
         }
         self.is_new = false;
-        let waiting = u32::try_from(self.waiting).unwrap_or(u32::MAX);
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         for _ in 0..empty {
             let before = self.average;
             self.average_in(waiting, smoothing);
@@ -186,8 +231,6 @@ impl Client {
         }
         let rounded = self.average.saturating_add(AVERAGED / 2) / AVERAGED;
         self.demand = u32::try_from(rounded).unwrap_or(u32::MAX);
-        let paid = empty.saturating_mul(u64::from(self.default)).min(PERMIT);
-        self.owed = self.owed.saturating_sub(paid.saturating_mul(PERMIT));
     }
 
     /// Ends its cycle before its time. A part of a cycle says only that the demand is at least what was asked for in it.
@@ -200,10 +243,15 @@ impl Client {
     fn end_counts(&mut self) -> u32 {
         let attempted = u64::from(self.used)
             .saturating_add(self.refused)
-            .saturating_add(self.waiting);
+            .saturating_add(self.waiting_or_overdrawn());
         self.owed = self.owed.saturating_add(u64::from(self.loan) * PERMIT);
         (self.used, self.refused, self.loan, self.paying) = (0, 0, 0, 0);
         u32::try_from(attempted).unwrap_or(u32::MAX)
+    }
+
+    /// What is overdrawn waits for a cycle that has it, as a request in the queue does.
+    fn waiting_or_overdrawn(&self) -> u64 {
+        self.waiting.saturating_add(whole(self.overdrawn).into())
     }
 
     fn average_in(&mut self, attempted: u32, smoothing: u32) {
@@ -211,4 +259,9 @@ impl Client {
         let sum = self.average * others + u64::from(attempted) * AVERAGED;
         self.average = sum / (others + 1);
     }
+}
+
+/// Whole permits, rounded up.
+fn whole(parts: u64) -> u32 {
+    u32::try_from(parts.div_ceil(PERMIT)).unwrap_or(u32::MAX)
 }

@@ -1,5 +1,6 @@
 use core::mem;
 use core::ops::{Index, IndexMut};
+use core::time::Duration;
 use std::collections::BinaryHeap;
 
 use crate::time::Tick;
@@ -162,14 +163,30 @@ impl Clients {
         self.change(slot, |client| client.count(cost, now));
     }
 
-    /// Enlarges the size of a client to one request, which it owes.
-    pub(super) fn lend(&mut self, slot: u32, cost: u32) {
-        self.sized += u64::from(self.change(slot, |client| client.borrow(cost)));
+    /// Counts permits that were used without a request, of which the cycle had `covered`. They are within the size of the client.
+    pub(super) fn charge(
+        &mut self,
+        slot: u32,
+        cost: u32,
+        covered: u32,
+        now: Tick,
+        cycle: Duration,
+    ) {
+        self.change(slot, |client| client.charge(cost, covered, now, cycle));
     }
 
-    /// Takes permits back, and says how many are of this cycle.
-    pub(super) fn refund(&mut self, slot: u32, permits: u32) -> u32 {
-        let (unused, repaid) = self.change(slot, |client| client.refund(permits));
+    /// Enlarges the size of a client to what it `needs`, and says whether that takes something from others. It owes what is above
+    /// its `own` part.
+    pub(super) fn lend(&mut self, slot: u32, needs: u32, own: u32) -> bool {
+        let more = self.change(slot, |client| client.borrow(needs, own));
+        self.sized += u64::from(more);
+        more > 0
+    }
+
+    /// Takes permits back, which may be of this cycle, and says how many are.
+    pub(super) fn refund(&mut self, slot: u32, permits: u32, may_be_of_this_cycle: bool) -> u32 {
+        let refund = |client: &mut Client| client.refund(permits, may_be_of_this_cycle);
+        let (unused, repaid) = self.change(slot, refund);
         self.sized -= u64::from(repaid);
         unused
     }
@@ -210,6 +227,13 @@ impl Clients {
         if repaid > 0 {
             self.divide_repaid(repaid, share);
         }
+    }
+
+    /// Spends in a new cycle what clients have overdrawn, as far as their sizes allow, and says how much.
+    pub(super) fn spend_overdrawn(&mut self) -> u32 {
+        let mut spent = 0;
+        self.for_each(|client| spent += client.spend_overdrawn());
+        spent
     }
 
     /// Divides what debtors repay among those that owe nothing. If all owe something, they owe it to each other, and it is forgiven.

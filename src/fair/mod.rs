@@ -72,8 +72,11 @@
 //! * A new client gets its default share at once, as far as it is unspent: see [`Newcomers`]. In its first cycle it neither lends nor
 //!   borrows.
 //! * A cost above the size and the default share of a client passes if it is the client's first one in the cycle and if that much is
-//!   unspent. What it takes from others is owed: it reduces the sizes of the client in the following cycles, and others share it. Until
+//!   unspent. What is above its default share is owed: it reduces the sizes of the client in the following cycles, and others share it. Until
 //!   then it has no other such request. A cost above the capacity never passes.
+//! * Permits that are charged, since they were used without having been asked for, are spent at once, and owed as far as they are above
+//!   the default share. What the cycle does not have is spent in later cycles, and nothing else of the client passes before.
+//! * A debtor takes back only what it does not repay.
 //! * A client without a request in [10 cycles](FairShare::forgetting_after) is forgotten. Those beyond
 //!   [1,000 clients](FairShare::with_max_clients) share one size, as one more client.
 //!
@@ -83,7 +86,7 @@
 //! at most 2 C. With [`EndCycle { at_most }`](Newcomers::EndCycle), at most (1 + `at_most`) · C pass in a cycle's length from where
 //! one begins that no newcomer began, and (2 + `at_most`) · C in any window of that length. With
 //! [`with_pacing`](FairShare::with_pacing) it is C in every window of that length, wherever it begins. A refund cannot undo time: permits
-//! that are given back can be spent on top.
+//! that are given back can be spent on top, and so are permits that are charged.
 //!
 //! # Where it comes from
 //!

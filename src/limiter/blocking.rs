@@ -7,7 +7,7 @@ use std::thread::{self, Thread};
 use crate::policy::Decision;
 use crate::time::Clock;
 
-use super::{AcquireError, Limiter, TooCostly};
+use super::{AcquireError, Limiter};
 
 /// Waits for `cost` permits as a thread, which parks while it waits. Its request is queued like that of a task.
 pub(super) fn acquire<L: Limiter>(
@@ -27,7 +27,7 @@ pub(super) fn acquire<L: Limiter>(
         let wait = match limiter.poll_decide(cost, cx) {
             Poll::Ready(Ok(Decision::Pass)) => return Ok(()),
             Poll::Ready(Ok(Decision::Never { capacity })) => {
-                return Err(TooCostly::new(cost, capacity).into());
+                return Err(limiter.too_costly(cost, capacity).into());
             }
             Poll::Ready(Err(error)) => {
                 return Err(AcquireError::of_limit(error));

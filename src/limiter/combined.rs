@@ -10,15 +10,17 @@ use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::part::{Member, Together, enter, hold, is_never, look, refuse_never, reserve, take};
-use super::{Answer, Limiter, Settle};
+use super::part::{Member, Together, enter, hold, look, never, refuse_never, reserve, take};
+use super::{Answer, Limiter, Settle, TooCostly};
 
 /// Limits on different handles, of which all pass a request or none counts it: a limit for each user and one for all users.
 ///
 /// It takes a tuple of two to four handles, each a [`Shared`](super::Shared) or that of a key ([`KeyedAt`](super::KeyedAt)), and is a
 /// limiter itself. What wraps a limiter, such as a [`Line`](super::Line) or a [`Switched`](super::Switched), goes around the
-/// whole: `Line::new(Combined::new((a, b)))`, and so does a switch: a member has no mode of its own. Limits that are always asked together need no handles:
-/// [`All`](crate::policy::All) makes one policy of them, which is cheaper.
+/// whole: `Line::new(Combined::new((a, b)))`, and so does a switch: a member has no mode of its own. Nor has it a
+/// [class](super::Priority), [see below](#the-order). An [`Owned`](super::Owned) limit has no queue: make it a `Shared`.
+///
+/// Limits that are always asked together need no handles: [`All`](crate::policy::All) makes one policy of them, which is cheaper.
 ///
 /// ```
 /// use paceline::limiter::Combined;
@@ -65,11 +67,39 @@ use super::{Answer, Limiter, Settle};
 /// * **No deadlock**, in whatever order the tuples are written: of two requests one came first, at every limit that both need.
 /// * **Newest first**: at a limit that serves the newest first now, a request that would pass and waits at the next one keeps no
 ///   permits for itself. If they are gone when it comes back, it waits there again.
+/// * **No class**: a class puts a request before older ones, so that two requests could stand in two orders at two limits, and wait for
+///   each other. So [`new`](Self::new) refuses a handle with a class. Requests for one limit may have classes, and come before or
+///   after those for all, which are [`Normal`](super::Priority::Normal).
 /// * A request that would pass at one limit and waits at the next stays the head of the first. If its task is not polled, it is passed
 ///   over there after one second, and at the limit that it waits for after about 10 ms, as in a [`Shared`](super::Shared) limit.
 ///
-/// A limit that is in a tuple twice is charged the sum. Cost 0 passes and uses nothing, at one limit or at all. What a mode, a pause or
-/// other parameters of one limit change is felt at once.
+/// A limit that is in a tuple twice is charged the sum, and an error says so if that is too costly. Cost 0 passes and uses nothing, at
+/// one limit or at all. What a pause or other parameters of one limit change is felt at once.
+///
+/// # With a fair share
+///
+/// The client of a [`Fair`](super::Fair) is no member. Its permits are not behind the lock of its queue, since all clients draw on the
+/// same capacity: after all limits have said that they would pass the request, another client could take the permits, and some limits
+/// would have counted a request that others have not. Reserve them first, and give them back if another limit refuses:
+///
+/// ```
+/// use paceline::fair::FairShare;
+/// use paceline::limiter::Fair;
+/// use paceline::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
+/// let account = TokenBucket::new(Rate::per_second(1), 1).shared();
+/// account.acquire_one().await;
+///
+/// let reserved = tenants.at("ann").reserve(1).await.unwrap();
+/// if account.acquire_within(1, Duration::from_millis(100)).await.is_err() {
+///     reserved.settle(0);
+/// }
+/// assert_eq!(tenants.cycle().spent, 0);
+/// # }
+/// ```
 ///
 /// # Cancel safety
 ///
@@ -81,15 +111,29 @@ pub struct Combined<T: Together> {
     limits: T,
     /// Of [`acquire_each`](Self::acquire_each); otherwise every limit is charged the same.
     costs: Option<T::Costs>,
+    /// Why the last request can never pass, if it was refused for that.
+    never: Option<TooCostly>,
 }
 
 impl<T: Together> Combined<T> {
     /// All of `limits`, a tuple of handles.
+    ///
+    /// # Panics
+    ///
+    /// If a handle has a [class](super::Priority) other than [`Normal`](super::Priority::Normal): [see above](#the-order).
     #[must_use]
-    pub const fn new(limits: T) -> Self {
+    #[track_caller]
+    pub fn new(limits: T) -> Self {
+        if let Some((number, class)) = limits.class() {
+            panic!(
+                "limit {number} of a `Combined` has the class {class:?}: its requests have no class, since two of them could wait \
+                 for each other; hand it a handle with `Priority::Normal`, or ask a limit with a class alone"
+            );
+        }
         Self {
             limits,
             costs: None,
+            never: None,
         }
     }
 
@@ -109,6 +153,12 @@ impl<T: Together> Combined<T> {
             binding: Some(number),
             ..status
         })
+    }
+
+    /// What all limits say to a request that is not queued: the strictest of their answers. Nothing is counted.
+    pub fn peek(&self, cost: u32) -> Decision {
+        self.limits
+            .look(self.costs.unwrap_or_else(|| T::same(cost)))
     }
 
     /// Asks without waiting, with a cost for each limit. It never overtakes a waiter.
@@ -156,8 +206,8 @@ impl<T: Together> Combined<T> {
     where
         T: Clone,
     {
-        let (handle, cost) = self.for_costs(costs);
-        Acquire::new(handle, cost)
+        // The costs are those of the handle.
+        Acquire::new(self.with_costs(costs), 0)
     }
 
     /// Waits until all limits pass the request, with a cost for each, if that is `within` this time.
@@ -177,8 +227,7 @@ impl<T: Together> Combined<T> {
     where
         T: Clone,
     {
-        let (handle, cost) = self.for_costs(costs);
-        AcquireWithin::of_any(handle, cost, within)
+        AcquireWithin::of_any(self.with_costs(costs), 0, within)
     }
 
     fn with_costs(&self, costs: T::Costs) -> Self
@@ -188,34 +237,15 @@ impl<T: Together> Combined<T> {
         Self {
             limits: self.limits.clone(),
             costs: Some(costs),
+            never: None,
         }
     }
 
-    /// A handle for these costs, and the cost that an error names: one that can never pass, or else the largest.
-    fn for_costs(&self, costs: T::Costs) -> (Self, u32)
-    where
-        T: Clone,
-    {
-        let mut handle = self.with_costs(costs);
-        let named = handle.with_members(0, |members| {
-            let named = members.iter().find(|member| is_never(member.look()));
-            let named = named.or_else(|| members.iter().max_by_key(|member| member.cost));
-            named.map(|member| member.cost)
-        });
-        (handle, named.unwrap_or_default())
-    }
-
-    /// What a request would be answered now, as far as each limit alone can say.
-    fn look(&self, cost: u32) -> Decision {
-        self.limits
-            .look(self.costs.unwrap_or_else(|| T::same(cost)))
-    }
-
     fn try_all(&mut self, cost: u32) -> Decision {
-        self.with_members(cost, |members| {
+        let (decision, too_costly) = self.with_members(cost, |members| {
             let mut decision = enter(members);
             if decision.is_pass() && take(members) {
-                return Decision::Pass;
+                return (Decision::Pass, None);
             }
             decision = Decision::strictest(decision, look(members));
             if decision.is_pass() {
@@ -223,35 +253,47 @@ impl<T: Together> Combined<T> {
                 let retry_in = Duration::from_nanos(1);
                 decision = Decision::Wait { retry_in };
             }
+            let too_costly = never(members);
             for member in members.iter_mut().filter(|member| member.cost > 0) {
                 member.part.refuse(member.cost, decision);
             }
-            decision
-        })
+            (decision, too_costly)
+        });
+        self.never = too_costly;
+        decision
     }
 
     /// Asks for all, and waits for the first of those that would not pass.
     fn poll_all(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
-        self.with_members(cost, |members| {
+        let answer = self.with_members(cost, |members| {
             let entered = enter(members);
             if !entered.is_pass() {
-                return Poll::Ready(entered);
+                return Poll::Ready(Ok(entered));
             }
             for _ in 0..TRIES {
                 if take(members) {
-                    return Poll::Ready(Decision::Pass);
+                    return Poll::Ready(Ok(Decision::Pass));
                 }
-                if let Some(never) = refuse_never(members) {
-                    return Poll::Ready(never);
-                }
+                refuse_never(members)?;
                 reserve(members);
                 let held = ready!(hold(members, cx));
                 if !held.is_pass() {
-                    return Poll::Ready(held);
+                    return Poll::Ready(Ok(held));
                 }
             }
             cx.waker().wake_by_ref();
             Poll::Pending
+        });
+        self.answered(answer)
+    }
+
+    /// Remembers why a request can never pass.
+    fn answered(&mut self, answer: Poll<Result<Decision, TooCostly>>) -> Poll<Decision> {
+        answer.map(|answer| {
+            self.never = answer.err();
+            answer.unwrap_or_else(|never| Decision::Never {
+                capacity: never.capacity(),
+            })
         })
     }
 
@@ -276,14 +318,12 @@ impl<T: Together> Limiter for Combined<T> {
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        self.with_members(cost, |members| {
+        let answer = self.with_members(cost, |members| {
             let entered = enter(members);
             if !entered.is_pass() {
                 return Poll::Ready(Ok(entered));
             }
-            if let Some(never) = refuse_never(members) {
-                return Poll::Ready(Ok(never));
-            }
+            refuse_never(members)?;
             reserve(members);
             let held = ready!(hold(members, cx));
             if held.is_pass() {
@@ -293,7 +333,8 @@ impl<T: Together> Limiter for Combined<T> {
                 }
             }
             Poll::Ready(Ok(held))
-        })
+        });
+        self.answered(answer).map(Ok)
     }
 
     fn give_up(&mut self) {
@@ -309,11 +350,16 @@ impl<T: Together> Limiter for Combined<T> {
     }
 
     fn least_wait(&self, cost: u32) -> Duration {
-        self.look(cost).retry_in().unwrap_or_default()
+        self.peek(cost).retry_in().unwrap_or_default()
     }
 
     fn shadowed(&self) -> Option<Decision> {
         self.limits.shadowed()
+    }
+
+    fn too_costly(&self, cost: u32, capacity: u32) -> TooCostly {
+        let unknown = || TooCostly::new(cost, capacity);
+        self.never.unwrap_or_else(unknown)
     }
 
     fn resolution(&self) -> Resolution {

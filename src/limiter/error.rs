@@ -9,6 +9,8 @@ pub struct TooCostly<T = ()> {
     item: T,
     cost: u32,
     capacity: u32,
+    /// How often the request reaches the limit.
+    times: u32,
 }
 
 impl TooCostly {
@@ -19,7 +21,13 @@ impl TooCostly {
             item: (),
             cost,
             capacity,
+            times: 1,
         }
+    }
+
+    /// The same, of a request that reaches the limit so often: the cost is the sum.
+    pub(super) const fn reached(self, times: u32) -> Self {
+        Self { times, ..self }
     }
 
     /// The same, about `item`.
@@ -28,6 +36,7 @@ impl TooCostly {
             item,
             cost: self.cost,
             capacity: self.capacity,
+            times: self.times,
         }
     }
 }
@@ -38,7 +47,7 @@ impl<T> TooCostly<T> {
         self.item
     }
 
-    /// What it would have cost.
+    /// What it would have cost, in all: a request for a [`Combined`](super::Combined) may reach a limit more than once.
     pub const fn cost(&self) -> u32 {
         self.cost
     }
@@ -65,7 +74,11 @@ impl<T> fmt::Display for TooCostly<T> {
             f,
             "a cost of {} can never pass a limit of {} at once",
             self.cost, self.capacity
-        )
+        )?;
+        if self.times > 1 {
+            write!(f, ": the request reaches this limit {} times", self.times)?;
+        }
+        Ok(())
     }
 }
 

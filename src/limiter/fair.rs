@@ -5,7 +5,10 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use tokio::time::Instant;
+
 use crate::fair::{ClientTerms, FairShare};
+use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
@@ -14,7 +17,8 @@ use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
-use super::{Answer, Event, Limiter, Limits, Method, Observer, Stats};
+use super::settle::{ReserveWithin, Settle};
+use super::{Answer, Event, Limiter, Limits, Method, Obey, Obeying, Observer, Stats};
 
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
 ///
@@ -48,8 +52,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Observer, Stats};
 ///
 /// # What counts as demand
 ///
-/// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. A request that can never
-/// pass, since it costs more than the capacity, is no demand.
+/// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. So do permits that were
+/// [charged](Settle::charge). A request that can never pass, since it costs more than the capacity, is no demand.
 ///
 /// An adapter waits for one item at a time, so the demand of a stream is what it sent, and one more. It borrows one item more in each
 /// cycle. A task for each item, or [`concurrent`](crate::stream::PaceStreamExt::concurrent) work that acquires, shows all of its
@@ -74,6 +78,12 @@ use super::{Answer, Event, Limiter, Limits, Method, Observer, Stats};
 /// A decision is one short lock for all clients, and one look into a map. A new cycle goes through all clients, and so does a new
 /// client.
 ///
+/// # What it cannot do
+///
+/// * `set_remaining`: each client gets its default share in a cycle, and what a provider has left would go to the client that comes
+///   first. [`pause_for`](Self::pause_for) and [`retune`](Self::retune) concern all clients.
+/// * `reset`: what a client takes from others is owed to them, and to begin anew would forgive it.
+///
 /// # Or `Keyed`
 ///
 /// In a [`Keyed`](super::Keyed) limit keys share nothing. It is right where each key has a limit of its own, such as a user with a
@@ -86,7 +96,7 @@ use super::{Answer, Event, Limiter, Limits, Method, Observer, Stats};
 /// **Window bound**: the capacity in each cycle, over all clients together, and twice the capacity in any window of the length of a
 /// cycle. With [`with_pacing`](FairShare::with_pacing) the capacity in any such window. With
 /// [`Newcomers::EndCycle`](crate::fair::Newcomers::EndCycle) a cycle may end early, `at_most` times, and each time the capacity comes on
-/// top. Permits that are given back after others passed come on top, too.
+/// top. Permits that are charged, or given back after others passed, come on top, too.
 pub struct Fair<K> {
     clients: Arc<Mutex<FairClients<K>>>,
     resolution: Resolution,
@@ -380,15 +390,6 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
 
 /// Changes while it is used.
 impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
-    /// Gives back `cost` permits of this client that passed in this cycle and were not used; waiters may pass sooner.
-    ///
-    /// What passed in an earlier cycle reduces only what the client owes: see [`fair`](crate::fair).
-    pub fn refund<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) {
-        let mut clients = self.lock();
-        clients.refund(key, cost);
-        unlock(clients);
-    }
-
     /// Goes on with other parameters, and asks for the terms of all clients again. The clients stay, and what was spent in this cycle
     /// stays spent. The change takes effect at once, for queued requests too.
     ///
@@ -421,6 +422,16 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     pub fn pause_for(&self, duration: Duration) {
         let duration = self.lock().pause_for(duration);
         self.report(Event::Paused { duration });
+    }
+
+    /// Pauses for as long as a provider asks, whatever the client, and says for how long; `None` if it asks for nothing. See
+    /// [`Shared::apply_feedback`](super::Shared::apply_feedback).
+    #[expect(clippy::must_use_candidate, reason = "the pause is the effect")]
+    pub fn apply_feedback(&self, feedback: &Feedback) -> Option<Duration> {
+        let asked = feedback.pause()?;
+        let pause = self.lock().pause_for(asked);
+        self.report(Event::FeedbackApplied { pause });
+        Some(asked)
     }
 
     /// Ends every pause.
@@ -561,6 +572,36 @@ impl<K> fmt::Debug for Fair<K> {
 }
 
 /// The share of one client, for an adapter. Made by [`Fair::at`]. A clone queues for the same client.
+///
+/// With [`Settle`] it reserves an estimate of a cost that is known afterwards, and charges what was used:
+///
+/// ```
+/// use paceline::fair::FairShare;
+/// use paceline::limiter::Fair;
+/// use paceline::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// # let start = tokio::time::Instant::now();
+/// let tokens = Fair::new(FairShare::new(1_000, Duration::from_secs(1)));
+/// let ann = tokens.at("ann");
+///
+/// let reserved = ann.reserve(400).await.unwrap();
+/// reserved.settle(1_600); // 600 more than there are in this second
+/// assert_eq!(tokens.cycle().spent, 1_000);
+///
+/// ann.acquire(400).await.unwrap();
+/// assert_eq!(start.elapsed(), Duration::from_secs(1));
+/// assert_eq!(tokens.cycle().spent, 1_000);
+/// # }
+/// ```
+///
+/// What is charged is spent in this cycle and counts as demand, whether or not the client has it. What the cycle does not have is
+/// spent in later cycles, as the size of the client allows, and until then nothing else of this client passes. What the client takes
+/// from others is owed to them: see [`fair`](crate::fair).
+///
+/// With [`Obey`] it obeys a provider, whose limit is that of the whole capacity: a pause that a response to one client asks for holds
+/// the requests of all clients, as [`Fair::pause_for`] does.
 pub struct FairAt<K: Hash + Eq + Clone + Send + 'static> {
     fair: Fair<K>,
     key: K,
@@ -600,6 +641,24 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
     /// Asks for `cost` permits without waiting: see [`Fair::try_acquire`].
     pub fn try_acquire(&self, cost: u32) -> Decision {
         self.fair.try_acquire(&self.key, cost)
+    }
+
+    /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted, and the client is not remembered for it.
+    pub fn peek(&self, cost: u32) -> Decision {
+        self.fair.peek(&self.key, cost)
+    }
+
+    /// Gives back `cost` permits that passed in this cycle and were not used; waiters may pass sooner.
+    ///
+    /// What passed in an earlier cycle reduces only what the client owes: see [`fair`](crate::fair).
+    pub fn refund(&self, cost: u32) {
+        self.give_back(cost, None);
+    }
+
+    fn give_back(&self, cost: u32, spent_at: Option<Instant>) {
+        let mut clients = self.fair.lock();
+        clients.refund(&self.key, cost, spent_at);
+        unlock(clients);
     }
 
     fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -697,6 +756,34 @@ impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
     fn give_up(&mut self) {
         self.leave();
         self.watch.gave_up();
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + 'static> Settle for FairAt<K> {
+    fn charge(&self, cost: u32) {
+        let mut clients = self.fair.lock();
+        clients.charge(&self.key, cost);
+        unlock(clients);
+    }
+
+    fn refund_from(&self, spent_at: Instant, cost: u32) {
+        self.give_back(cost, Some(spent_at));
+    }
+
+    fn reserve_within(&self, estimate: u32, within: Duration) -> ReserveWithin<Self> {
+        ReserveWithin {
+            acquire: self.acquire_within(estimate, within),
+        }
+    }
+}
+
+/// For all clients: the provider has one limit.
+impl<K: Hash + Eq + Clone + Send + 'static> Obey for FairAt<K> {
+    type Error = Infallible;
+
+    fn obey(&self, feedback: &Feedback) -> Option<Obeying<Infallible>> {
+        self.fair.apply_feedback(feedback);
+        None
     }
 }
 

@@ -3,6 +3,8 @@ use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::time::Instant;
+
 use crate::fair::{Accounts, ClientTerms, FairShare, OVERFLOW};
 use crate::policy::{Decision, Quota, Status};
 use crate::time::{Clock, Tick};
@@ -21,7 +23,7 @@ pub struct ClientShare<K> {
     pub size: u32,
     /// What it asked for in the cycle before, or on average, what was refused and what waited included: its size is made of that.
     pub demand: u32,
-    /// What has passed in this cycle.
+    /// What has passed in this cycle and what was charged, as far as the cycle had it.
     pub used: u32,
     /// What was refused in this cycle.
     pub refused: u64,
@@ -275,11 +277,22 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         self.slot_of(key);
     }
 
-    pub(super) fn refund<Q: AsKey<K> + ?Sized>(&mut self, key: &Q, cost: u32) {
+    /// Counts permits that were used without asking.
+    pub(super) fn charge(&mut self, key: &K, cost: u32) {
+        let now = self.enter();
+        if cost > 0 {
+            let slot = self.slot_of(key);
+            self.accounts.charge(slot, cost, now);
+        }
+    }
+
+    /// Gives back permits that passed in this cycle, or at that instant.
+    pub(super) fn refund(&mut self, key: &K, cost: u32, spent_at: Option<Instant>) {
         let now = self.enter();
         // One that is not known may have found no room.
-        let slot = key.find_in(&self.slots).map_or(OVERFLOW, |(_, slot)| *slot);
-        self.accounts.refund(slot, cost, now);
+        let slot = self.slots.get(key).copied().unwrap_or(OVERFLOW);
+        let spent_at = spent_at.map(|instant| self.clock.tick_of(instant));
+        self.accounts.refund(slot, cost, spent_at, now);
         self.has_to_wake = true;
     }
 

@@ -3,7 +3,7 @@ use core::task::{Context, Poll, ready};
 use crate::policy::Decision;
 use crate::time::Timer;
 
-use super::{AcquireError, Limiter, TooCostly};
+use super::{AcquireError, Limiter};
 
 /// The only loop that waits for a limit: ask, sleep, ask.
 ///
@@ -154,7 +154,7 @@ impl<L: Limiter> Gate<L> {
                 }
                 Decision::Never { capacity } => {
                     self.disarm();
-                    return Poll::Ready(Err(TooCostly::new(cost, capacity).into()));
+                    return Poll::Ready(Err(self.limiter.too_costly(cost, capacity).into()));
                 }
             };
             let limiter = &self.limiter;

@@ -67,7 +67,7 @@ pub struct Keyed<K, P: Policy> {
     /// So that a caller cannot choose the shard of its keys.
     seed: u64,
     resolution: Resolution,
-    priority: Priority,
+    pub(super) priority: Priority,
     /// `None` if the keys are not observed.
     pub(super) observer: Option<Arc<KeyedObserver<K>>>,
 }

@@ -14,7 +14,7 @@ use crate::time::{Clock, Resolution, Tick};
 
 use super::error::LineError;
 use super::share::hash_from;
-use super::{Gate, Limiter, Limits, Obey, Obeying, Settle};
+use super::{Gate, Limiter, Limits, Obey, Obeying, Settle, TooCostly};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
 ///
@@ -443,6 +443,10 @@ impl<L: Limiter> Limiter for Line<L> {
 
     fn shadowed(&self) -> Option<Decision> {
         self.limiter.shadowed()
+    }
+
+    fn too_costly(&self, cost: u32, capacity: u32) -> TooCostly {
+        self.limiter.too_costly(cost, capacity)
     }
 
     fn is_out_of_reach(&self) -> bool {

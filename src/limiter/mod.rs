@@ -264,6 +264,14 @@ pub trait Limiter {
         self.inner().is_some_and(|inner| inner.is_refusal(error))
     }
 
+    /// The error of a request for `cost` permits that can never pass a limit of this `capacity`.
+    #[doc(hidden)]
+    fn too_costly(&self, cost: u32, capacity: u32) -> TooCostly {
+        let inner = self.inner();
+        let unknown = || TooCostly::new(cost, capacity);
+        inner.map_or_else(unknown, |inner| inner.too_costly(cost, capacity))
+    }
+
     /// How exactly a [`Gate`] waits for this limiter.
     ///
     /// Provided: that of the limiter [inside](Self::inner), or [`Resolution::Exact`].
@@ -331,6 +339,10 @@ macro_rules! forward_all {
 
         fn is_out_of_reach(&$self) -> bool {
             $limiter.is_out_of_reach()
+        }
+
+        fn too_costly(&$self, cost: u32, capacity: u32) -> $crate::limiter::TooCostly {
+            $limiter.too_costly(cost, capacity)
         }
 
         fn resolution(&$self) -> Resolution {

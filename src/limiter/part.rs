@@ -9,14 +9,20 @@ use tokio::time::Instant;
 
 use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
-use crate::wait::Caller;
+use crate::wait::{Caller, Priority};
 
 use super::key_map::{RETRY_FOR_ROOM, Reply};
 use super::keyed::KeyedAt;
 use super::shared::Shared;
-use super::{Limiter, Method, Settle};
+use super::{Limiter, Method, Settle, TooCostly};
 
 /// A handle that can be part of a [`Combined`](super::Combined): a [`Shared`], or that of a key. The trait is sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a `Combined`",
+    label = "expected a `Shared`, or the limit of a key of a `Keyed`",
+    note = "`Switched`, `Line` and other limiters around a limit go around the whole `Combined`",
+    note = "reserve the permits of a client of a `Fair` first, and settle them with 0 if another limit refuses"
+)]
 pub trait Part: Limiter<Error = Infallible> + Settle + sealed::Part {}
 
 impl<L: Limiter<Error = Infallible> + Settle + sealed::Part> Part for L {}
@@ -48,6 +54,10 @@ pub trait Together: sealed::Together {
     #[doc(hidden)]
     fn statuses(&self) -> impl Iterator<Item = Option<Status>>;
 
+    /// The first handle with a class other than that of a `Combined`.
+    #[doc(hidden)]
+    fn class(&self) -> Option<(usize, Priority)>;
+
     #[doc(hidden)]
     fn shadowed(&self) -> Option<Decision>;
 
@@ -64,6 +74,7 @@ pub(super) mod sealed {
     use core::task::{Context, Poll};
 
     use crate::policy::Decision;
+    use crate::wait::Priority;
 
     pub trait Together {}
 
@@ -91,6 +102,9 @@ pub(super) mod sealed {
 
         /// Stands in the queue until the request would pass, and then at its head.
         fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision>;
+
+        /// The class of its requests.
+        fn class(&self) -> Priority;
 
         /// Leaves the queue and keeps the place.
         fn step_aside(&mut self);
@@ -130,18 +144,26 @@ impl<L: Settle> Charge for L {
 pub struct Member<'a> {
     pub(super) part: &'a mut dyn sealed::Part,
     pub(super) cost: u32,
+    /// How often the request reaches it.
+    times: u32,
     /// Its number in the tuple.
     number: usize,
 }
 
 impl Member<'_> {
-    pub(super) fn look(&self) -> Decision {
+    fn look(&self) -> Decision {
         self.part.look(self.cost)
     }
-}
 
-pub(super) const fn is_never(decision: Decision) -> bool {
-    matches!(decision, Decision::Never { .. })
+    /// Why it can never pass the request.
+    fn never(&self) -> Option<TooCostly> {
+        match self.look() {
+            Decision::Never { capacity } => {
+                Some(TooCostly::new(self.cost, capacity).reached(self.times))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Goes to all limits. A limit that is there twice has one queue: it is asked once, for the sum.
@@ -156,6 +178,7 @@ pub(super) fn enter(members: &mut [Member<'_>]) -> Decision {
         if let Some(first) = members[..later].iter().position(is_same) {
             let cost = core::mem::take(&mut members[later].cost);
             members[first].cost = members[first].cost.saturating_add(cost);
+            members[first].times += u32::from(cost > 0 && members[first].cost > cost);
         }
     }
     entered
@@ -253,22 +276,34 @@ pub(super) fn hold(members: &mut [Member<'_>], cx: &mut Context<'_>) -> Poll<Dec
     Poll::Ready(Decision::Pass)
 }
 
+/// Why the request can never pass, if one of the limits says so: that with the least capacity.
+pub(super) fn never(members: &[Member<'_>]) -> Option<TooCostly> {
+    let never = members.iter().filter_map(Member::never);
+    never.min_by_key(TooCostly::capacity)
+}
+
 /// Refuses a request that one of the limits can never pass.
-pub(super) fn refuse_never(members: &mut [Member<'_>]) -> Option<Decision> {
-    let never = look(members);
-    if !is_never(never) {
-        return None;
-    }
+pub(super) fn refuse_never(members: &mut [Member<'_>]) -> Result<(), TooCostly> {
+    let Some(refusal) = never(members) else {
+        return Ok(());
+    };
+    let capacity = refusal.capacity();
     for member in members {
         member.part.cancel();
-        if is_never(member.look()) {
-            member.part.refuse(member.cost, never);
+        if member.never().is_some() {
+            member
+                .part
+                .refuse(member.cost, Decision::Never { capacity });
         }
     }
-    Some(never)
+    Err(refusal)
 }
 
 impl<P: Policy> sealed::Part for Shared<P> {
+    fn class(&self) -> Priority {
+        self.priority
+    }
+
     fn enter(&mut self, _cost: u32) -> Decision {
         Decision::Pass
     }
@@ -332,6 +367,10 @@ impl<P: Policy> sealed::Part for Shared<P> {
 
 /// A key has a queue only while a request of it is under way.
 impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part for KeyedAt<K, P> {
+    fn class(&self) -> Priority {
+        self.keyed.priority
+    }
+
     fn enter(&mut self, cost: u32) -> Decision {
         if cost == 0 || self.handle.is_some() {
             return Decision::Pass;
@@ -450,6 +489,7 @@ macro_rules! together {
                 work(&mut [$(Member {
                     part: &mut self.$number,
                     cost: costs[$number],
+                    times: 1,
                     number: $number,
                 }),+])
             }
@@ -468,6 +508,11 @@ macro_rules! together {
 
             fn statuses(&self) -> impl Iterator<Item = Option<Status>> {
                 [$(self.$number.status()),+].into_iter()
+            }
+
+            fn class(&self) -> Option<(usize, Priority)> {
+                let mut classes = [$(self.$number.class()),+].into_iter().enumerate();
+                classes.find(|(_, class)| *class != Priority::Normal)
             }
 
             fn shadowed(&self) -> Option<Decision> {

@@ -45,11 +45,11 @@ use super::{AcquireError, Limiter};
 #[diagnostic::on_unimplemented(
     message = "the costs of `{Self}` cannot be settled",
     label = "expected a limit in memory that many can use",
-    note = "a policy becomes one with `.shared()`, and a `Keyed` has one for each key: `keyed.at(key)`"
+    note = "a policy becomes one with `.shared()`, and a `Keyed` or a `Fair` has one for each key: `keyed.at(key)`"
 )]
 pub trait Settle {
-    /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. What it has not is
-    /// owed: see [`Shared::charge`](super::Shared::charge).
+    /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. Any excess becomes
+    /// debt: see [`Shared::charge`](super::Shared::charge).
     fn charge(&self, cost: u32);
 
     /// Returns `cost` permits that were spent when a request passed at `spent_at`, as far as they still count.
@@ -93,8 +93,8 @@ pub trait Settle {
 
     /// Waits until the `estimate` passes, if it can `within` this time.
     ///
-    /// It fails as `acquire_within` of the limiter does: [`Shared::acquire_within`](super::Shared::acquire_within) and
-    /// [`Keyed::acquire_within`](super::Keyed::acquire_within) at once when the wait is known to be too long, a limiter around
+    /// It fails as `acquire_within` of the limiter does: those of [`Shared`](super::Shared::acquire_within),
+    /// [`Keyed`](super::Keyed::acquire_within) and [`Fair`](super::Fair::acquire_within) at once when the wait is known to be too long, a limiter around
     /// another when the time is over.
     ///
     /// ```

@@ -251,8 +251,8 @@ impl<P: Policy> Shared<P> {
     ///
     /// It orders the requests of the whole limit. [`with_newest_first`](Self::with_newest_first) has no effect then, and
     /// [`peek`](Self::peek) and [`acquire_within`](Self::acquire_within) count none of the requests that wait, since a new one may pass
-    /// before them. [`try_acquire`](Self::try_acquire) overtakes no request of any class. A request in a
-    /// [`Combined`](super::Combined) is [`Normal`](Priority::Normal).
+    /// before them. [`try_acquire`](Self::try_acquire) overtakes no request of any class. A
+    /// [`Combined`](super::Combined) takes no handle with a class other than [`Normal`](Priority::Normal).
     #[must_use]
     pub fn with_priority(mut self, priority: Priority) -> Self {
         self.priority = priority;

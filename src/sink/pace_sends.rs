@@ -101,7 +101,7 @@ where
         match this.gate.limiter_mut().poll_try(cost, cx) {
             Poll::Ready(Ok(Decision::Pass)) => this.sink.start_send(item).map_err(SendError::Inner),
             Poll::Ready(Ok(Decision::Never { capacity })) => {
-                let never = TooCostly::new(cost, capacity);
+                let never = this.gate.limiter().too_costly(cost, capacity);
                 Err(SendError::Refused(never.with_item(item)))
             }
             Poll::Ready(Ok(Decision::Wait { .. })) | Poll::Pending => {

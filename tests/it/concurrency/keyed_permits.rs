@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::thread;
 
 use futures::executor::block_on;
@@ -320,5 +321,37 @@ fn threads_that_use_the_same_keys_never_exceed_a_limit() {
     for thread in threads {
         thread.join().unwrap();
     }
+    assert!(users.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_permits_of_a_key_are_had_together_once_there_is_room_for_the_key() {
+    let users = KeyedPermits::new(3).with_max_keys(1);
+    let one = users.try_acquire(&"ann").unwrap();
+    let mut three = Driven::new(users.acquire_many("ann", 3));
+    assert!(three.poll().is_pending());
+    assert!(users.try_acquire_many(&"ann", 2).is_none(), "behind it");
+    drop(one);
+    assert!(three.is_woken());
+    let Poll::Ready(Ok(three)) = three.poll() else {
+        panic!("they are free");
+    };
+    assert_eq!((three.count(), users.in_use(&"ann")), (3, 3));
+
+    let start = now();
+    let other = tokio::spawn(users.acquire_many("bob", 2));
+    sleep(10).await;
+    assert!(
+        users.try_acquire_many(&"bob", 2).is_none(),
+        "there is no room"
+    );
+    drop(three);
+    assert_eq!(other.await.unwrap().unwrap().count(), 2);
+    assert_eq!(since(start), 100, "it asks again for room");
+    assert_eq!(users.stats().refused, 2);
+    assert!(users.is_empty());
+    drop(users.acquire_many("bob", 2));
+    let never = users.acquire_many("bob", 4).await.unwrap_err();
+    assert_eq!(never.too_costly().unwrap().capacity(), 3);
     assert!(users.is_empty());
 }

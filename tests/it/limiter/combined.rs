@@ -9,9 +9,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::join_all;
-use futures::{FutureExt, StreamExt, stream};
-use paceline::limiter::{Combined, Limiter, LimiterExt, Mode, PolicyExt, Switch, SwitchExt};
+use futures::{FutureExt, SinkExt, StreamExt, sink, stream};
+use paceline::limiter::{
+    Combined, DynLimiter, Event, Limiter, LimiterExt, Line, Mode, Observed, PolicyExt, Switch,
+    SwitchExt,
+};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
+use paceline::sink::PaceSinkExt;
 use paceline::stream::PaceStreamExt;
 use paceline::time::Rate;
 use tokio::time::{Instant, sleep};
@@ -262,6 +266,51 @@ async fn the_same_limit_twice_is_charged_the_sum() {
     let twice = Combined::new((users.at(1), users.at(1)));
     assert!(twice.try_acquire(2).await.is_pass());
     assert_eq!(users.peek(&1, 2), wait(1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_says_that_the_request_reaches_the_limit_twice() {
+    let limit = FixedWindow::new(5, ms(1_000)).shared();
+    let users = FixedWindow::new(5, ms(1_000)).keyed::<u32>();
+    let wide = FixedWindow::new(500, ms(1_000)).shared();
+    let sum =
+        "a cost of 6 can never pass a limit of 5 at once: the request reaches this limit 2 times";
+    let one = "a cost of 6 can never pass a limit of 5 at once";
+
+    let twice = Combined::new((wide.clone(), limit.clone(), limit.clone()));
+    let never = twice.acquire(3).await.unwrap_err();
+    assert_eq!(never.to_string(), sum);
+    assert_eq!(never.too_costly().unwrap().cost(), 6);
+    let never = twice.acquire_each([400, 1, 5]).await.unwrap_err();
+    assert_eq!(never.to_string(), sum);
+    let never = twice.acquire_each([400, 0, 6]).await.unwrap_err();
+    assert_eq!(never.to_string(), one);
+    let never = twice
+        .acquire_each_within([1, 6, 0], ms(1))
+        .await
+        .unwrap_err();
+    assert_eq!(never.to_string(), one);
+
+    let keys = Combined::new((users.at(1), wide.clone(), users.at(1)));
+    assert_eq!(keys.acquire(3).await.unwrap_err().to_string(), sum);
+    let never = keys.acquire_within(3, ms(1)).await.unwrap_err();
+    assert_eq!(never.to_string(), sum);
+    let never = keys.acquire_blocking(3, ms(1)).unwrap_err();
+    assert_eq!(never.to_string(), sum);
+    let line = Line::new(keys.clone());
+    assert_eq!(line.acquire(3).await.unwrap_err().to_string(), sum);
+    let observed = Observed::new(keys.clone(), |_: Event| ());
+    assert_eq!(observed.acquire(3).await.unwrap_err().to_string(), sum);
+    let dynamic = DynLimiter::new(keys.clone());
+    assert_eq!(dynamic.acquire(3).await.unwrap_err().to_string(), sum);
+
+    let mut paced = stream::iter([3]).pace_by_cost(keys.clone(), |cost| *cost);
+    let never = paced.next().await.unwrap().unwrap_err();
+    assert_eq!(never.to_string(), sum);
+    let mut sink = sink::drain().pace_sends_by_cost(keys, |cost| *cost);
+    let never = sink.send(3_u32).await.unwrap_err();
+    assert_eq!(never.to_string(), sum);
+    assert_eq!((limit.stats().passed, wide.stats().passed), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
 use paceline::fair::{ClientTerms, Division, FairShare, Newcomers};
+use paceline::feedback::Feedback;
 use paceline::limiter::{
-    ClientShare, Event, Fair, Limiter, Limits, Mode, Quota, Share, Switch, Switched,
+    ClientShare, Event, Fair, Limiter, Limits, Mode, Obey, Quota, Share, Switch, Switched,
 };
 use paceline::policy::Decision;
 use paceline::prelude::*;
@@ -54,7 +55,7 @@ fn four() -> Clients {
     let clients = Fair::new(FairShare::new(40, CYCLE).with_reservation(1_000));
     for client in ["a", "b", "c", "d"] {
         assert!(clients.try_acquire(&client, 1).is_pass());
-        clients.refund(&client, 1);
+        clients.at(client).refund(1);
     }
     clients
 }
@@ -202,9 +203,9 @@ async fn permits_given_back_wake_the_waiter_of_the_same_client() {
     let mut second = Driven::new(clients.acquire("a", 1));
     assert!(first.poll().is_pending() && second.poll().is_pending());
 
-    clients.refund(&"a", 1);
+    clients.at("a").refund(1);
     assert!(!first.is_woken());
-    clients.refund(&"a", 1);
+    clients.at("a").refund(1);
     assert!(first.is_woken() && !second.is_woken());
     assert!(first.poll().is_ready());
     assert!(second.poll().is_pending());
@@ -261,7 +262,7 @@ async fn nobody_overtakes_a_waiter_of_the_same_client() {
     assert!(small.poll().is_pending());
     // Another client does not wait for them.
     assert!(clients.try_acquire(&"b", 1).is_pass());
-    clients.refund(&"a", 1);
+    clients.at("a").refund(1);
     assert!(!small.is_woken());
     drop(large);
     assert!(small.is_woken());
@@ -506,7 +507,7 @@ fn it_works_without_a_runtime_until_it_has_to_wait() {
     assert!(clients.try_acquire(&"a", 1).is_pass());
     assert!(clients.acquire("a", 1).now_or_never().unwrap().is_ok());
     assert!(!clients.try_acquire(&"a", 40).is_pass());
-    clients.refund(&"a", 1);
+    clients.at("a").refund(1);
     clients.retune(FairShare::new(50, Duration::from_secs(60)));
     assert_eq!(clients.cycle().capacity, 50);
     assert_eq!(clients.shares().len(), 1);
@@ -702,4 +703,92 @@ async fn a_layer_by_key_takes_it_for_its_limits() {
     assert_eq!(refused.retry_in(), Some(ms(100)));
     let left = refused.refusal().and_then(paceline::tower::Refusal::status);
     assert_eq!(left.map(|left| left.remaining), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_estimate_is_corrected_to_what_it_has_cost() {
+    let clients = fair(100);
+    let ann = clients.at("ann");
+    let reserved = ann.reserve(40).await.unwrap();
+    let other = ann.try_reserve(50).unwrap();
+    assert_eq!(ann.peek(11), wait(100));
+    reserved.settle(10);
+    assert_eq!(share_of(&clients, "ann").used, 60);
+    other.settle(90);
+    assert_eq!(clients.cycle().spent, 100);
+    assert_eq!(ann.try_reserve(1).unwrap_err(), wait(100));
+    let late = ann.reserve_within(1, ms(99)).await.unwrap_err();
+    assert_eq!(late.retry_in(), Some(ms(100)));
+    assert_eq!(clients.stats().passed, 2, "a charge is no request");
+
+    let start = now();
+    let reserved = ann.reserve_within(30, ms(100)).await.unwrap();
+    assert_eq!(since(start), 100);
+    assert_eq!(clients.cycle().spent, 30);
+    sleep(100).await;
+    let new = ann.reserve(30).await.unwrap();
+    reserved.settle(0);
+    assert_eq!(clients.cycle().spent, 30, "of the cycle before");
+    new.settle(0);
+    assert_eq!(clients.cycle().spent, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_waits_until_what_it_was_charged_is_spent_and_the_others_do_not() {
+    let clients = fair(10);
+    assert_eq!((pass(&clients, "a", 1), pass(&clients, "b", 1)), (1, 1));
+    clients.at("a").charge(20);
+    assert_eq!(clients.cycle().spent, 10);
+    let start = now();
+    let waiting = |client| {
+        let clients = clients.clone();
+        tokio::spawn(async move {
+            clients.acquire(client, 4).await.unwrap();
+            since(start)
+        })
+    };
+    let (a, b) = (waiting("a"), waiting("b"));
+    assert_eq!(b.await.unwrap(), 100);
+    assert_eq!(share_of(&clients, "a").demand, 25, "1, 20 and 4 that wait");
+    // Each has 5. Of its own a repays 4, and spends 1 of the 12 that it has overdrawn; then it has 5 and 5, and 1.
+    assert_eq!(share_of(&clients, "a").used, 1);
+    assert_eq!(a.await.unwrap(), 300);
+    assert_eq!(clients.stats().passed, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_client_is_charged_and_one_without_room_with_all_others() {
+    let clients: Clients = Fair::new(FairShare::new(40, CYCLE).with_max_clients(1));
+    clients.at("a").charge(0);
+    assert!(clients.is_empty());
+    clients.at("a").charge(3);
+    clients.at("b").charge(5);
+    clients.at("c").charge(7);
+    let used = |share: &ClientShare<&'static str>| (share.key, share.used);
+    let shares = clients.shares();
+    assert_eq!(
+        shares.iter().map(used).collect::<Vec<_>>(),
+        [(Some("a"), 3), (None, 12)]
+    );
+    clients.at("b").refund(4);
+    assert_eq!(clients.cycle().spent, 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_asks_one_client_to_wait_pauses_all() {
+    let (sender, events) = std::sync::mpsc::channel();
+    let clients = fair(40).with_observer(move |event: Event| sender.send(event).unwrap());
+    let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+    assert!(clients.at("a").obey(&refused).is_none());
+    assert_eq!(clients.paused_for(), Some(ms(2_000)));
+    assert_eq!(clients.try_acquire(&"b", 1), wait(2_000));
+    let Ok(Event::FeedbackApplied { pause, .. }) = events.try_recv() else {
+        panic!("it is reported");
+    };
+    assert_eq!(pause, ms(2_000));
+
+    let fine = Feedback::parse([("X-RateLimit-Remaining", "7")], Duration::ZERO);
+    assert_eq!(clients.apply_feedback(&fine), None);
+    clients.resume();
+    assert_eq!(clients.apply_feedback(&refused), Some(ms(2_000)));
 }

@@ -1,6 +1,6 @@
 //! Random schedules of clients that share one capacity, against the oracle for queues, which knows no division.
 //!
-//! Requests come by every way, are polled in any order, are cancelled after any number of polls; permits are given back; the
+//! Requests come by every way, are polled in any order, are cancelled after any number of polls; permits are given back and charged; the
 //! parameters change; there are pauses; the clock moves at any time. At each step:
 //!
 //! * In no cycle more passes than the capacity, what was given back taken off, and each client uses at most its size.
@@ -32,6 +32,8 @@ enum Event {
     Tries(usize, u32),
     IsPolled(Index),
     IsGivenBack(usize, u32),
+    /// As many of these permits as the cycle has left.
+    IsCharged(usize, u32),
     Retunes(u32),
     Pauses(u64),
     Resumes,
@@ -58,7 +60,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         10 => visit.prop_map(|(queue, cost, how, leaves)| Event::Comes(Visit { queue, cost, leaves }, how)),
         3 => (client.clone(), 0..5_u32).prop_map(|(client, cost)| Event::Tries(client, cost)),
         4 => any::<Index>().prop_map(Event::IsPolled),
-        5 => (client, 1..7_u32).prop_map(|(client, cost)| Event::IsGivenBack(client, cost)),
+        5 => (client.clone(), 1..7_u32).prop_map(|(client, cost)| Event::IsGivenBack(client, cost)),
+        2 => (client, 0..7_u32).prop_map(|(client, cost)| Event::IsCharged(client, cost)),
         1 => (4..9_u32).prop_map(Event::Retunes),
         1 => (0..60_u64).prop_map(Event::Pauses),
         1 => Just(Event::Resumes),
@@ -172,10 +175,17 @@ async fn goes_on(oracle: &mut Oracle<Clients>, event: Event) {
         }
         Event::IsGivenBack(client, cost) => {
             oracle.subject.note_the_cycle();
-            limit.refund(&client, cost);
+            limit.at(client).refund(cost);
             if let Some(used) = oracle.subject.used.get_mut(&client) {
                 *used = used.saturating_sub(cost);
             }
+        }
+        Event::IsCharged(client, cost) => {
+            oracle.subject.note_the_cycle();
+            let cycle = limit.cycle();
+            let cost = cost.min(cycle.capacity.saturating_sub(cycle.spent));
+            limit.at(client).charge(cost);
+            *oracle.subject.used.entry(client).or_default() += cost;
         }
         Event::Retunes(capacity) => {
             let share = limit.share();
@@ -270,11 +280,19 @@ proptest! {
         capacity in 1..8_u32,
         reservation in 0..10_001_u32,
         requests in prop::collection::vec((0..400_u64, 0..4_usize, 1..4_u32), 1..40),
+        charges in prop::collection::vec((0..400_u64, 0..4_usize, 1..20_u32), 0..4),
     ) {
         paused_runtime().block_on(async {
             let share = FairShare::new(capacity, CYCLE).with_reservation(reservation);
             let clients: Fair<usize> = Fair::new(share);
             let start = now();
+            for (at, client, cost) in charges {
+                let client = clients.at(client);
+                tokio::spawn(async move {
+                    sleep(at).await;
+                    client.charge(cost);
+                });
+            }
             let tasks = requests.iter().map(|&(at, client, cost)| {
                 let clients = clients.clone();
                 tokio::spawn(async move {

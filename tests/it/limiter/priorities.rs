@@ -209,22 +209,56 @@ async fn a_key_and_permits_have_classes_too() {
 
 #[tokio::test(start_paused = true)]
 async fn combined_requests_have_no_class_and_cannot_block_each_other() {
-    let a = Interval::every(ms(10)).shared();
-    let b = Interval::every(ms(10)).shared();
-    let urgent = (a.clone().with_priority(High), b.clone().with_priority(High));
-    let start = Instant::now();
-    let tasks = (0..60).map(|number| {
-        let (a, b, urgent) = (a.clone(), b.clone(), urgent.clone());
-        async move {
-            match number % 3 {
-                0 => Combined::new((a, b)).acquire(1).await.unwrap(),
-                1 => Combined::new((urgent.1, a)).acquire(1).await.unwrap(),
-                _ => Combined::new((urgent.0, b)).acquire(1).await.unwrap(),
+    // Requests for one of them have classes.
+    let a = Interval::every(ms(10)).shared().with_priority(Normal);
+    let b = Interval::every(ms(10)).shared().with_ageing(ms(7));
+    let both = |count: usize| {
+        let (a, b) = (a.clone(), b.clone());
+        join_all((0..count).map(move |number| {
+            let (a, b) = (a.clone(), b.clone());
+            async move {
+                if number % 2 == 0 {
+                    Combined::new((a, b)).acquire(1).await.unwrap();
+                } else {
+                    Combined::new((b, a)).acquire(1).await.unwrap();
+                }
             }
-        }
-    });
-    join_all(tasks).await;
+        }))
+    };
+    let start = Instant::now();
+    both(60).await;
     assert_eq!(start.elapsed(), ms(590));
+
+    let (urgent, late) = (a.clone().with_priority(High), b.clone().with_priority(Low));
+    let one = |limit: Shared<Interval>| join_all((0..20).map(move |_| limit.acquire_one()));
+    let start = Instant::now();
+    futures::join!(both(40), one(urgent), one(late));
+    // Those for both wait for the urgent ones at one limit, and those with time wait for them at the other one.
+    assert_eq!(start.elapsed(), ms(800));
+}
+
+#[test]
+fn a_combined_takes_no_handle_with_a_class_and_says_what_to_do() {
+    let account = Interval::every(ms(10)).shared();
+    let urgent = account.clone().with_priority(High);
+    let users = Interval::every(ms(10)).keyed::<u32>().with_priority(Low);
+    let message = |make: &dyn Fn() -> String| {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)).unwrap_err();
+        panic.downcast_ref::<String>().expect("a message").clone()
+    };
+    let first = message(&|| format!("{:?}", Combined::new((urgent.clone(), users.at(1)))));
+    assert_eq!(
+        first,
+        "limit 0 of a `Combined` has the class High: its requests have no class, since two of them could wait for each other; \
+         hand it a handle with `Priority::Normal`, or ask a limit with a class alone"
+    );
+    let last = (account.clone(), account.clone(), users.at(1));
+    let last = message(&|| format!("{:?}", Combined::new(last.clone())));
+    assert!(last.starts_with("limit 2 of a `Combined` has the class Low"));
+
+    let users = users.with_priority(Normal);
+    let both = Combined::new((urgent.with_priority(Normal), users.at(1)));
+    assert!(both.try_acquire_each([1, 1]).is_pass());
 }
 
 #[test]

@@ -421,7 +421,7 @@ impl Kind for FairLimit {
         let this = self.clone();
         Box::new(OnDrop(move || {
             if this.cycle.is_none() {
-                this.clients.refund(KEY, cost);
+                this.clients.at(KEY.to_owned()).refund(cost);
             }
         }))
     }

@@ -21,5 +21,6 @@ mod servers;
 mod tls;
 mod twins;
 mod usage;
+mod verbs;
 #[path = "../../../../tests/it/written.rs"]
 mod written;

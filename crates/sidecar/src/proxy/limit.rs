@@ -102,7 +102,7 @@ impl Limit {
 
     /// Takes back a request that passed and does not reach the upstream.
     pub(super) fn refund(&self, client: &str) {
-        self.fair.refund(client, 1);
+        self.fair.at(client.to_owned()).refund(1);
     }
 
     /// 429, with when to come back.
