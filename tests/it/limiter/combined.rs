@@ -304,9 +304,12 @@ async fn a_refusal_says_that_the_request_reaches_the_limit_twice() {
     let dynamic = DynLimiter::new(keys.clone());
     assert_eq!(dynamic.acquire(3).await.unwrap_err().to_string(), sum);
 
-    let mut paced = stream::iter([3]).pace_by_cost(keys.clone(), |cost| *cost);
+    let mut paced = stream::iter([3, 4]).pace_by_cost(keys.clone(), |cost| *cost);
     let never = paced.next().await.unwrap().unwrap_err();
     assert_eq!(never.to_string(), sum);
+    let never = paced.next().await.unwrap().unwrap_err();
+    assert_eq!(never.cost(), 8, "of the last request");
+    assert_eq!((limit.stats().refused, wide.stats().refused), (4, 0));
     let mut sink = sink::drain().pace_sends_by_cost(keys, |cost| *cost);
     let never = sink.send(3_u32).await.unwrap_err();
     assert_eq!(never.to_string(), sum);
