@@ -13,9 +13,10 @@ use crate::limiter::{AsKey, Event, Limits, Observer, SharedObserver, Stats};
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
+use super::futures::AcquirePermitWithin;
 use super::permits::{AcquirePermit, Permit, Permits};
 use super::semaphore::{Keeper, SemaphoreState};
-use super::{AcquirePermitWithin, Admit, Admitted};
+use super::{Admit, Admitted};
 
 /// The number of locks: tasks that ask for different keys seldom block each other.
 const SHARDS: usize = 16;

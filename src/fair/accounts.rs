@@ -1,7 +1,8 @@
 use core::mem;
 use core::time::Duration;
 
-use crate::policy::{Decision, Policy, SlidingLog, SlidingLogState};
+use crate::policy::states::SlidingLogState;
+use crate::policy::{Decision, Policy, SlidingLog};
 use crate::time::Tick;
 
 use super::client::Client;

@@ -15,13 +15,14 @@ use crate::wait::{Intent, Priority};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
+use super::futures::Obeying;
 use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
 use super::limit::LimitState;
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
 use super::settle::{ReserveWithin, Settle};
 use super::share::hash_from;
 use super::shared::{LimitHandle, Shared};
-use super::{Answer, Event, Limiter, Limits, Method, Obey, Obeying, Observer, Stats};
+use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 
 /// The number of locks: tasks that ask for different keys seldom block each other, and an eviction holds one lock and goes through a
 /// sixteenth of the keys.

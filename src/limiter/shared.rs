@@ -13,10 +13,11 @@ use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
+use super::futures::Obeying;
 use super::limit::LimitState;
 use super::reporter::{SharedObserver, Watch};
 use super::settle::{ReserveWithin, Settle};
-use super::{Answer, Event, Limiter, Method, Obey, Obeying, Observer, Stats};
+use super::{Answer, Event, Limiter, Method, Obey, Observer, Stats};
 
 /// A limit, with a count of references for each handle, and no two counts on one cache line: tasks that acquire at once, each
 /// through its handle, would slow each other down at a count that they share.

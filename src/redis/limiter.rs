@@ -6,9 +6,9 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::feedback::Feedback;
+use crate::limiter::futures::Obeying;
 use crate::limiter::{
-    AcquireError, Event, Limiter, Method, Mode, Obey, Obeying, Observer, SharedObserver, TooCostly,
-    Watch,
+    AcquireError, Event, Limiter, Method, Mode, Obey, Observer, SharedObserver, TooCostly, Watch,
 };
 use crate::policy::{Decision, Status};
 use crate::remote::{

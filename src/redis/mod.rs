@@ -291,4 +291,4 @@ pub use reservation::RedisReservation;
 pub use usage::FleetUsage;
 
 #[doc(no_inline)]
-pub use crate::shed::{Importance, InUse};
+pub use crate::shed::{Class, InUse};

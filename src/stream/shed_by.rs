@@ -48,7 +48,7 @@ pin_project! {
     ///
     /// ```
     /// use futures::{StreamExt, stream};
-    /// use paceline::shed::{FleetUsage, Importance};
+    /// use paceline::shed::{Class, FleetUsage};
     ///
     /// # async fn handle(_: u32) { tokio::task::yield_now().await }
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -56,7 +56,7 @@ pin_project! {
     /// let usage = FleetUsage::new(2, 0);
     /// let jobs = stream::iter(0..5);
     /// jobs.for_each_concurrent(None, |job| {
-    ///     let under_way = usage.admit(Importance::Sheddable);
+    ///     let under_way = usage.admit(Class::Sheddable(0));
     ///     async move {
     ///         match under_way {
     ///             Some(_under_way) => handle(job).await,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use paceline::concurrency::{KeyedPermits, Permits};
 use paceline::limiter::Share;
 use paceline::tower::{
-    Answers, ByHeader, ClientIp, ConcurrencyLayer, PaceLayer, Proxies, ProxyHeader, header_key,
+    Answers, ClientIp, ConcurrencyLayer, For, PaceLayer, Proxies, ProxyHeader, header_key,
 };
 
 use super::per_second;
@@ -66,7 +66,7 @@ fn peer() -> ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>> {
 
 #[test]
 fn no_time_to_wait_and_no_place_are_named() {
-    let pace = || PaceLayer::new(per_second(2));
+    let pace = || PaceLayer::<For<(), _>>::new(per_second(2));
     let error = pace().try_within(Duration::ZERO);
     assert_bad(line!(), error, || pace().within(Duration::ZERO), "got 0 s");
     let error = pace().try_max_waiting(0);
@@ -77,7 +77,7 @@ fn no_time_to_wait_and_no_place_are_named() {
     );
     assert_eq!(pace().try_max_waiting(0).unwrap_err().parameter(), "n");
 
-    let permits = || ConcurrencyLayer::new(Permits::new(1));
+    let permits = || ConcurrencyLayer::<For<(), _>>::new(Permits::new(1));
     let error = permits().try_within(Duration::ZERO);
     assert_bad(
         line!(),
@@ -127,7 +127,7 @@ fn names_that_are_none_are_named() {
     let line = line!();
     let (key, by_header) = (
         panic_of(|| header_key::<()>("x user")),
-        panic_of(|| ByHeader::new(KeyedPermits::<String>::new(1), "x user")),
+        panic_of(|| For::<http::Request<()>, _>::header(KeyedPermits::<String>::new(1), "x user")),
     );
     let text = "`x user` is not the name of a header".to_owned();
     let expected = |line| (text.clone(), file!().to_owned(), line);
