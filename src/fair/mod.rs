@@ -24,7 +24,7 @@
 //! use paceline::fair::{Claim, FairShare};
 //! use std::time::Duration;
 //!
-//! let share = FairShare::new(40, Duration::from_secs(10)).with_reservation(1_000);
+//! let share = FairShare::new(40, Duration::from_secs(10)).try_with_reservation(1_000).unwrap();
 //! let sizes = |asked: [u32; 4]| share.divide(&asked.map(Claim::new));
 //!
 //! assert_eq!(sizes([2, 15, 10, 10]), [5, 15, 10, 10]);
@@ -74,8 +74,8 @@
 //! * A cost above the size and the default share of a client passes if it is the client's first one in the cycle and if that much is
 //!   unspent. What it takes from others is owed: it reduces the sizes of the client in the following cycles, and others share it. Until
 //!   then it has no other such request. A cost above the capacity never passes.
-//! * A client without a request in [10 cycles](FairShare::forgetting_after) is forgotten. Those beyond
-//!   [1,000 clients](FairShare::with_max_clients) share one size, as one more client.
+//! * A client without a request in [10 cycles](FairShare::try_forgetting_after) is forgotten. Those beyond
+//!   [1,000 clients](FairShare::try_with_max_clients) share one size, as one more client.
 //!
 //! # Window bound
 //!

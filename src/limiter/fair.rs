@@ -30,7 +30,7 @@ use super::{Answer, Event, Limiter, Limits, Method, Observer, Stats};
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// let cycle = Duration::from_secs(10);
-/// let tenants = Fair::<&str>::new(FairShare::new(40, cycle).with_reservation(1_000));
+/// let tenants = Fair::<&str>::new(FairShare::new(40, cycle).try_with_reservation(1_000).unwrap());
 /// let pass = |tenant, asked| (0..asked).filter(|_| tenants.try_acquire(&tenant, 1).is_pass()).count();
 ///
 /// // The first cycle: ann asks for more than her half, and bob comes later. What is unspent is his.
@@ -65,8 +65,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Observer, Stats};
 /// # Memory
 ///
 /// A client costs its key twice, about 200 bytes, and while requests wait, a few hundred bytes more. A client without a request is
-/// forgotten after [`forgetting_after`](FairShare::forgetting_after) cycles; one with a waiter is not. There are at most
-/// [`with_max_clients`](FairShare::with_max_clients) clients, and one more for all others together, who share one queue, too. There is
+/// forgotten after [`try_forgetting_after`](FairShare::try_forgetting_after) cycles; one with a waiter is not. There are at most
+/// [`try_with_max_clients`](FairShare::try_with_max_clients) clients, and one more for all others together, who share one queue, too. There is
 /// no background task: the next request, or a look at [`shares`](Self::shares), begins the cycles that are due.
 ///
 /// # Cost
@@ -117,7 +117,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # async fn main() {
     /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
     /// let tenants = tenants.with_terms(|tenant: &&str| match *tenant {
-    ///     "premium" => ClientTerms::new().with_weight(3),
+    ///     "premium" => ClientTerms::new().try_with_weight(3).unwrap(),
     ///     _ => ClientTerms::new(),
     /// });
     ///
@@ -402,7 +402,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
     /// assert!(tenants.try_acquire(&"ann", 40).is_pass());
     ///
-    /// tenants.retune(tenants.share().with_reservation(500));
+    /// tenants.retune(tenants.share().try_with_reservation(500).unwrap());
     /// assert!(!tenants.try_acquire(&"ann", 1).is_pass());
     /// tenants.retune(FairShare::new(50, Duration::from_secs(10)));
     /// assert!(tenants.try_acquire(&"ann", 10).is_pass());

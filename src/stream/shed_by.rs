@@ -19,8 +19,8 @@ pin_project! {
     /// # use Class::{Critical, Sheddable};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// # let shedder = WorkerUtilization::new(|| 1.0).with_period(marble::TICK);
-    /// # let shedder = shedder.with_delay(marble::TICK * 2).with_ramp(marble::TICK);
+    /// # let shedder = WorkerUtilization::new(|| 1.0).try_with_period(marble::TICK).unwrap();
+    /// # let shedder = shedder.try_with_delay(marble::TICK * 2).unwrap().try_with_ramp(marble::TICK).unwrap();
     /// // overloaded from the start: after three ticks only critical items pass, which are capitals
     /// let input  = "a b c D (eF) g H |";
     /// let output = "a b c D F    - H |";

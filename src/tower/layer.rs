@@ -13,7 +13,6 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::limiter::{Limiter, Limits};
-use crate::time::OutOfRange;
 
 use super::Refusal;
 use super::admission::{AskRate, Patience};
@@ -178,30 +177,15 @@ impl<K, T, A> LimitLayer<K, T, A> {
     ///
     /// # Panics
     ///
-    /// If it is zero; see [`try_within`](Self::try_within).
+    /// If it is zero.
     #[must_use]
     #[track_caller]
-    pub fn within(self, within: Duration) -> Self
+    pub fn within(mut self, within: Duration) -> Self
     where
         K: Waits,
     {
-        match self.try_within(within) {
-            Ok(layer) => layer,
-            Err(error) => error.panic(),
-        }
-    }
-
-    /// [`within`](Self::within), for a time from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If it is zero.
-    pub fn try_within(mut self, within: Duration) -> Result<Self, OutOfRange>
-    where
-        K: Waits,
-    {
-        self.config.patience = self.config.patience.within(within)?;
-        Ok(self)
+        self.config.patience.within(within);
+        self
     }
 
     /// Refuses a request that would have to wait while `n` requests wait already.
@@ -232,30 +216,15 @@ impl<K, T, A> LimitLayer<K, T, A> {
     ///
     /// # Panics
     ///
-    /// If it is zero; see [`try_max_waiting`](Self::try_max_waiting).
+    /// If it is zero.
     #[must_use]
     #[track_caller]
-    pub fn max_waiting(self, n: u32) -> Self
+    pub fn max_waiting(mut self, n: u32) -> Self
     where
         K: Waits,
     {
-        match self.try_max_waiting(n) {
-            Ok(layer) => layer,
-            Err(error) => error.panic(),
-        }
-    }
-
-    /// [`max_waiting`](Self::max_waiting), for a number from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If it is zero.
-    pub fn try_max_waiting(mut self, n: u32) -> Result<Self, OutOfRange>
-    where
-        K: Waits,
-    {
-        self.config.patience = self.config.patience.max_waiting(n)?;
-        Ok(self)
+        self.config.patience.max_waiting(n);
+        self
     }
 }
 

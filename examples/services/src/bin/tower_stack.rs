@@ -196,7 +196,7 @@ impl fmt::Display for Caller {
 
 /// Finds the caller. It stands in front of the limit, since a limit by keys that are not checked is none.
 async fn authenticate(mut request: Request, next: Next) -> Response {
-    // Behind proxies: `with_header`.
+    // Behind proxies: `try_with_header`.
     let client = ClientIp::new(peer).key(&request);
     let caller = match request.headers().get(KEY).map(|key| key.to_str()) {
         None => Some(Caller::Nobody(client)),
