@@ -76,7 +76,11 @@ fn limiters(criterion: &mut Criterion) {
         });
     });
     let share = FairShare::new(u32::MAX, Duration::from_secs(3_600));
-    let fair = Fair::new(share.with_max_clients(u32::try_from(KEYS).unwrap_or(u32::MAX)));
+    let fair = Fair::new(
+        share
+            .try_with_max_clients(u32::try_from(KEYS).unwrap_or(u32::MAX))
+            .unwrap(),
+    );
     let mut client = 0;
     criterion.bench_function("limiter/fair", |bencher| {
         bencher.iter(|| {

@@ -31,7 +31,11 @@ fn show(tenants: &Tenants) -> Vec<u32> {
 async fn main() {
     // The provider allows 30 calls a second. Of its third, a tenant keeps a tenth although it does not need it.
     let second = Duration::from_secs(1);
-    let tenants = Tenants::new(FairShare::new(30, second).with_reservation(1_000));
+    let tenants = Tenants::new(
+        FairShare::new(30, second)
+            .try_with_reservation(1_000)
+            .unwrap(),
+    );
 
     // All three send a little: nobody waits.
     let took = join!(

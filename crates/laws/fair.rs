@@ -204,13 +204,16 @@ fn random_rule(random: &mut Rng) -> FairShare {
     let most = [3, 40, 300][random.usize(..3)];
     let division = [Division::Proportional, Division::MaxMin][random.usize(..2)];
     FairShare::new(random.u32(1..=most), Duration::from_secs(1))
-        .with_reservation([0, 0, 1_000, 2_500, 10_000][random.usize(..5)])
+        .try_with_reservation([0, 0, 1_000, 2_500, 10_000][random.usize(..5)])
+        .unwrap()
         .with_division(division)
 }
 
 fn random_claim(random: &mut Rng, capacity: u32) -> Claim {
     let most = [0, 2, capacity / 4, capacity, 3 * capacity][random.usize(..5)];
-    let mut claim = Claim::new(random.u32(..=most)).with_weight(random.u32(1..=5));
+    let mut claim = Claim::new(random.u32(..=most))
+        .try_with_weight(random.u32(1..=5))
+        .unwrap();
     if random.u8(..6) == 0 {
         claim = claim.with_most_lent(random.u32(..=capacity / 3));
     }

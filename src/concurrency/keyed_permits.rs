@@ -13,9 +13,10 @@ use crate::limiter::{AcquireError, AsKey, Event, Limits, Observer, SharedObserve
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
+use super::futures::AcquirePermitWithin;
 use super::permits::{AcquirePermit, Permit, Permits};
 use super::semaphore::{Keeper, SemaphoreState};
-use super::{AcquirePermitWithin, Admit, Admitted};
+use super::{Admit, Admitted};
 
 /// The number of locks: tasks that ask for different keys seldom block each other.
 const SHARDS: usize = 16;
@@ -177,25 +178,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     ///
     /// # Panics
     ///
-    /// If `max` is zero; see [`try_with_max_keys`](Self::try_with_max_keys).
+    /// If `max` is zero.
     #[must_use]
     #[track_caller]
     pub fn with_max_keys(self, max: usize) -> Self {
-        or_panic(self.try_with_max_keys(max))
-    }
-
-    /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If `max` is zero.
-    pub fn try_with_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
-        if max == 0 {
-            return Err(OutOfRange::new("max", NO_KEYS));
-        }
+        assert!(max > 0, "{NO_KEYS}");
         let limit_of = Arc::clone(&self.keys.limit_of);
         let keys = Arc::new(Keys::new(limit_of, self.keys.cooldown, max));
-        Ok(Self { keys, ..self })
+        Self { keys, ..self }
     }
 
     /// Reports to `observer` what becomes of each request of any key, and when permits are released: see

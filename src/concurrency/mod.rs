@@ -45,13 +45,20 @@ use core::time::Duration;
 use crate::policy::Decision;
 use crate::time::Tick;
 
-pub use acquire_within::AcquirePermitWithin;
-pub use adaptive::{AcquireAdaptive, Adaptive, AdaptivePermit};
+pub use adaptive::{Adaptive, AdaptivePermit};
 pub use aimd::Aimd;
 pub use gradient::Gradient;
-pub use keyed_permits::{AcquirePermitAt, KeyedPermits, PermitsAt};
+pub use keyed_permits::{KeyedPermits, PermitsAt};
 pub(crate) use permits::Missed;
-pub use permits::{AcquirePermit, AcquirePermits, Permit, Permits};
+pub use permits::{Permit, Permits};
+
+/// The futures of permits. Few programs name them.
+pub mod futures {
+    pub use crate::concurrency::acquire_within::AcquirePermitWithin;
+    pub use crate::concurrency::adaptive::AcquireAdaptive;
+    pub use crate::concurrency::keyed_permits::AcquirePermitAt;
+    pub use crate::concurrency::permits::{AcquirePermit, AcquirePermits};
+}
 
 /// How a call ended, for a controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -149,7 +156,7 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not admit work of class `{C}`",
     label = "expected permits",
-    note = "`Permits`, `Adaptive`, `redis::RedisPermits` and a key of `KeyedPermits` (`keyed.at(key)`) admit work of class `()`, a `FleetUsage` of class `Importance`, and `WorkerUtilization` of class `shed::Class`",
+    note = "`Permits`, `Adaptive`, `redis::RedisPermits` and a key of `KeyedPermits` (`keyed.at(key)`) admit work of class `()`, and a shedder work of class `shed::Class`",
     note = "a limiter such as `Shared` limits how often work begins, and has no guard",
     note = "a `Permits` is a handle already: clone it instead of putting it into an `Arc`"
 )]

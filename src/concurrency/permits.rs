@@ -14,8 +14,9 @@ use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue, Waiters};
 
+use super::futures::AcquirePermitWithin;
 use super::semaphore::SemaphoreState;
-use super::{AcquirePermitWithin, Admit, Admitted};
+use super::{Admit, Admitted};
 
 /// A limit on how much is under way at once: permits shared by every clone, and given back by dropping them.
 ///

@@ -1,7 +1,8 @@
 use core::mem;
 use core::time::Duration;
 
-use crate::policy::{Decision, Policy, SlidingLog, SlidingLogState};
+use crate::policy::states::SlidingLogState;
+use crate::policy::{Decision, Policy, SlidingLog};
 use crate::time::Tick;
 
 use super::client::Client;
@@ -433,9 +434,11 @@ fn wait(until: Tick, now: Tick) -> Decision {
 mod tests {
     use super::super::{Division, OVERFLOW};
     use super::*;
+    use crate::time::OutOfRange;
 
     const CYCLE: Duration = Duration::from_nanos(100);
-    const RULE: FairShare = FairShare::new(40, CYCLE).with_reservation(1_000);
+    const RULE: FairShare =
+        OutOfRange::or_panic(FairShare::new(40, CYCLE).try_with_reservation(1_000));
 
     fn at(nanos: u64) -> Tick {
         Tick::from_nanos(nanos)
@@ -773,7 +776,10 @@ mod tests {
     fn carried_fractions_add_up_to_the_weights() {
         let mut accounts = Accounts::new(FairShare::new(1, CYCLE).with_carry(true), at(0));
         for (slot, weight) in [(1, 9), (2, 1)] {
-            assert_eq!(accounts.join(ClientTerms::new().with_weight(weight)), slot);
+            assert_eq!(
+                accounts.join(ClientTerms::new().try_with_weight(weight).unwrap()),
+                slot
+            );
             accounts.set_waiting(slot, 9);
         }
         let mut sum = [0, 0];
@@ -807,7 +813,7 @@ mod tests {
         for _ in 0..100 {
             let (capacity, clients) = (random.u32(1..30), random.u32(1..=7));
             let share = FairShare::new(capacity, CYCLE).with_carry(true);
-            let mut accounts = accounts(share.with_reservation(5_000), clients);
+            let mut accounts = accounts(share.try_with_reservation(5_000).unwrap(), clients);
             let mut sum = vec![0; clients as usize];
             for cycle in 1..=100_u32 {
                 for slot in 1..=clients {
@@ -825,7 +831,7 @@ mod tests {
 
     #[test]
     fn smoothing_averages_what_is_asked_for() {
-        let mut accounts = accounts(RULE.with_smoothing(4), 2);
+        let mut accounts = accounts(RULE.try_with_smoothing(4).unwrap(), 2);
         let mut demands = Vec::new();
         for (cycle, permits) in (0..).zip([8, 16, 16, 0, 0]) {
             let _ = ask(&mut accounts, 1, permits, cycle * 100);
@@ -839,7 +845,7 @@ mod tests {
 
     #[test]
     fn an_idle_client_is_forgotten_and_a_waiting_one_is_not() {
-        let mut accounts = accounts(RULE.forgetting_after(3), 3);
+        let mut accounts = accounts(RULE.try_forgetting_after(3).unwrap(), 3);
         assert_eq!(ask(&mut accounts, 1, 1, 0), 1);
         accounts.set_waiting(2, 1);
         for cycle in 1..=3 {
@@ -860,7 +866,7 @@ mod tests {
 
     #[test]
     fn clients_beyond_the_bound_share_one_size() {
-        let mut accounts = accounts(RULE.with_max_clients(3), 3);
+        let mut accounts = accounts(RULE.try_with_max_clients(3).unwrap(), 3);
         assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
         assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
         assert_eq!(sizes(&accounts), [10; 4]);
@@ -874,7 +880,10 @@ mod tests {
     fn random_clients_in_one_cycle_pass_the_capacity_and_no_more() {
         for (at_most, max_clients) in [(0, 5), (1, 5), (3, 1_000)] {
             let newcomers = Newcomers::EndCycle { at_most };
-            let share = RULE.with_newcomers(newcomers).with_max_clients(max_clients);
+            let share = RULE
+                .with_newcomers(newcomers)
+                .try_with_max_clients(max_clients)
+                .unwrap();
             for each in [1, 50] {
                 let mut accounts = accounts(share, 0);
                 let mut passed = 0;
@@ -1041,7 +1050,7 @@ mod tests {
     #[test]
     fn what_is_overdrawn_is_paid_in_idle_cycles_and_remembered_until_then() {
         for (idle, left) in [(900, 30), (1_000, 10), (1_100, 0)] {
-            let mut accounts = accounts(RULE.forgetting_after(3), 2);
+            let mut accounts = accounts(RULE.try_forgetting_after(3).unwrap(), 2);
             // It owes 20 and has overdrawn 190, and pays 20 in a cycle.
             accounts.charge(1, 230, at(0));
             let _ = accounts.advance(at(idle + 100));
@@ -1172,15 +1181,17 @@ mod tests {
         for cycle in [Duration::from_nanos(1), CYCLE, Duration::MAX] {
             for paces in [false, true] {
                 let share = FairShare::new(u32::MAX, cycle)
-                    .with_reservation(10_000)
-                    .with_smoothing(100)
+                    .try_with_reservation(10_000)
+                    .unwrap()
+                    .try_with_smoothing(100)
+                    .unwrap()
                     .with_carry(true)
                     .with_pacing(paces);
                 let mut accounts = accounts(share, 0);
                 for now in [0, 50, u64::MAX - 1, u64::MAX, 0, u64::MAX] {
                     let _ = accounts.advance(at(now));
                     let _ = accounts.forgotten();
-                    let slot = accounts.join(ClientTerms::new().with_weight(u32::MAX));
+                    let slot = accounts.join(ClientTerms::new().try_with_weight(u32::MAX).unwrap());
                     for cost in [1, u32::MAX, u32::MAX - 1, 7] {
                         let _ = accounts.decide(slot, cost, at(now));
                         accounts.refuse(slot, cost);
@@ -1222,12 +1233,16 @@ mod tests {
             let most = [3, 40, 400][random.usize(..3)];
             let capacity = random.u32(1..=most);
             let share = FairShare::new(capacity, CYCLE)
-                .with_reservation(random.u32(..=10) * 1_000)
+                .try_with_reservation(random.u32(..=10) * 1_000)
+                .unwrap()
                 .with_division([Division::Proportional, Division::MaxMin][random.usize(..2)])
-                .with_max_clients(random.u32(1..9))
-                .forgetting_after(random.u32(1..5))
+                .try_with_max_clients(random.u32(1..9))
+                .unwrap()
+                .try_forgetting_after(random.u32(1..5))
+                .unwrap()
                 .with_carry(random.bool())
-                .with_smoothing(random.u32(1..4))
+                .try_with_smoothing(random.u32(1..4))
+                .unwrap()
                 .with_pacing(random.u8(..4) == 0)
                 .with_newcomers(match random.u32(..4) {
                     0 => Newcomers::Join,
@@ -1284,7 +1299,8 @@ mod tests {
             let slots = self.accounts.slots();
             let slot = if slots.is_empty() || self.random.u8(..8) == 0 {
                 let weight = self.random.u32(1..4);
-                self.on_both(|accounts| accounts.join(ClientTerms::new().with_weight(weight)))
+                let terms = ClientTerms::new().try_with_weight(weight).unwrap();
+                self.on_both(|accounts| accounts.join(terms))
             } else {
                 slots[self.random.usize(..slots.len())]
             };

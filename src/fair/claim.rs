@@ -7,7 +7,7 @@ use crate::time::OutOfRange;
 /// ```
 /// use paceline::fair::{Claim, Division, divide};
 ///
-/// let claims = [Claim::new(2), Claim::new(30).with_weight(3)];
+/// let claims = [Claim::new(2), Claim::new(30).try_with_weight(3).unwrap()];
 /// assert_eq!(divide(40, &claims, Division::MaxMin), [10, 30]);
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,15 +30,16 @@ impl Claim {
         Self { demand, terms }
     }
 
-    /// Sets the [weight](ClientTerms::with_weight).
+    /// Sets the [weight](ClientTerms::try_with_weight).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If `weight` is zero; see [`ClientTerms::try_with_weight`].
-    #[must_use]
-    #[track_caller]
-    pub const fn with_weight(self, weight: u32) -> Self {
-        Self::on_terms(self.demand, self.terms.with_weight(weight))
+    /// If `weight` is zero.
+    pub const fn try_with_weight(self, weight: u32) -> Result<Self, OutOfRange> {
+        match self.terms.try_with_weight(weight) {
+            Ok(terms) => Ok(Self::on_terms(self.demand, terms)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sets [the most that it lends](ClientTerms::with_most_lent).
@@ -89,17 +90,6 @@ impl ClientTerms {
     }
 
     /// Sets the weight. The default share of a client is in proportion to its weight.
-    ///
-    /// # Panics
-    ///
-    /// If `weight` is zero. [`try_with_weight`](Self::try_with_weight) returns an error instead.
-    #[must_use]
-    #[track_caller]
-    pub const fn with_weight(self, weight: u32) -> Self {
-        OutOfRange::or_panic(self.try_with_weight(weight))
-    }
-
-    /// [`with_weight`](Self::with_weight), for a value from a configuration.
     ///
     /// # Errors
     ///

@@ -218,8 +218,11 @@ mod tests {
 
     use super::super::FairShare;
     use super::*;
+    use crate::time::OutOfRange;
 
-    const RULE: FairShare = FairShare::new(40, Duration::from_secs(10)).with_reservation(1_000);
+    const RULE: FairShare = OutOfRange::or_panic(
+        FairShare::new(40, Duration::from_secs(10)).try_with_reservation(1_000),
+    );
 
     fn sizes<const N: usize>(rule: FairShare, demands: [u32; N]) -> Vec<u32> {
         rule.divide(&demands.map(Claim::new))
@@ -243,8 +246,14 @@ mod tests {
     fn one_that_asks_gets_all_but_the_reservations() {
         let asked = [0, 0, 0, 1000];
         assert_eq!(sizes(RULE, asked), [1, 1, 1, 37]);
-        assert_eq!(sizes(RULE.with_reservation(0), asked), [0, 0, 0, 40]);
-        assert_eq!(sizes(RULE.with_reservation(10_000), asked), [10; 4]);
+        assert_eq!(
+            sizes(RULE.try_with_reservation(0).unwrap(), asked),
+            [0, 0, 0, 40]
+        );
+        assert_eq!(
+            sizes(RULE.try_with_reservation(10_000).unwrap(), asked),
+            [10; 4]
+        );
         assert_eq!(sizes(RULE, [0]), [40]);
         assert_eq!(sizes(RULE, [7]), [40]);
         assert!(sizes(RULE, []).is_empty());
@@ -252,7 +261,11 @@ mod tests {
 
     #[test]
     fn what_is_not_a_whole_permit_goes_to_the_largest_fraction_and_then_the_oldest() {
-        let of = |capacity| FairShare::new(capacity, RULE.cycle()).with_reservation(1_000);
+        let of = |capacity| {
+            FairShare::new(capacity, RULE.cycle())
+                .try_with_reservation(1_000)
+                .unwrap()
+        };
         assert_eq!(sizes(of(3), [0; 4]), [1, 1, 1, 0]);
         assert_eq!(sizes(of(10), [0, 0, 20]), [1, 0, 9]);
     }
@@ -266,14 +279,14 @@ mod tests {
 
     #[test]
     fn a_weight_multiplies_the_default_share() {
-        let claims = [Claim::new(99), Claim::new(99).with_weight(3)];
+        let claims = [Claim::new(99), Claim::new(99).try_with_weight(3).unwrap()];
         for division in [Division::Proportional, Division::MaxMin] {
             assert_eq!(divide(40, &claims, division), [10, 30]);
         }
         let claims = [
-            Claim::new(0).with_weight(4),
+            Claim::new(0).try_with_weight(4).unwrap(),
             Claim::new(99),
-            Claim::new(99).with_weight(3),
+            Claim::new(99).try_with_weight(3).unwrap(),
         ];
         assert_eq!(divide(80, &claims, Division::MaxMin), [0, 20, 60]);
         // Each lacks as much as it weighs less: 40 divided as 89 to 69.
@@ -300,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_are_exact() {
-        let most = ClientTerms::new().with_weight(u32::MAX);
+        let most = ClientTerms::new().try_with_weight(u32::MAX).unwrap();
         for division in [Division::Proportional, Division::MaxMin] {
             let mut claims = vec![Claim::on_terms(u32::MAX, most); 1_000];
             claims.extend(vec![Claim::on_terms(0, most); 1_000]);

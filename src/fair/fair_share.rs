@@ -13,7 +13,7 @@ use super::{Claim, Division};
 /// use paceline::fair::{Claim, FairShare};
 /// use std::time::Duration;
 ///
-/// let share = FairShare::new(40, Duration::from_secs(10)).with_reservation(1_000);
+/// let share = FairShare::new(40, Duration::from_secs(10)).try_with_reservation(1_000).unwrap();
 /// let asked = [2, 15, 10, 10].map(Claim::new);
 /// assert_eq!(share.divide(&asked), [5, 15, 10, 10]);
 /// ```
@@ -106,17 +106,6 @@ impl FairShare {
     /// With a reservation a client that was idle finds something at once. A [`Share`](crate::limiter::Share) has this number as
     /// [`ten_thousandths`](crate::limiter::Share::ten_thousandths).
     ///
-    /// # Panics
-    ///
-    /// If it is more than 10,000. [`try_with_reservation`](Self::try_with_reservation) returns an error instead.
-    #[must_use]
-    #[track_caller]
-    pub const fn with_reservation(self, ten_thousandths: u32) -> Self {
-        OutOfRange::or_panic(self.try_with_reservation(ten_thousandths))
-    }
-
-    /// [`with_reservation`](Self::with_reservation), for a value from a configuration.
-    ///
     /// # Errors
     ///
     /// If it is more than 10,000.
@@ -148,17 +137,6 @@ impl FairShare {
     /// Sets how many clients have a share of their own. Default: 1,000. All others together are one more client, so that invented
     /// names gain no capacity.
     ///
-    /// # Panics
-    ///
-    /// If it is zero. [`try_with_max_clients`](Self::try_with_max_clients) returns an error instead.
-    #[must_use]
-    #[track_caller]
-    pub const fn with_max_clients(self, max_clients: u32) -> Self {
-        OutOfRange::or_panic(self.try_with_max_clients(max_clients))
-    }
-
-    /// [`with_max_clients`](Self::with_max_clients), for a value from a configuration.
-    ///
     /// # Errors
     ///
     /// If it is zero, or more than 10,000,000.
@@ -181,17 +159,6 @@ impl FairShare {
 
     /// Sets after how many cycles without a request a client is forgotten. Default: 10. Until then its default share is kept for it,
     /// and lent to others.
-    ///
-    /// # Panics
-    ///
-    /// If it is zero. [`try_forgetting_after`](Self::try_forgetting_after) returns an error instead.
-    #[must_use]
-    #[track_caller]
-    pub const fn forgetting_after(self, idle_cycles: u32) -> Self {
-        OutOfRange::or_panic(self.try_forgetting_after(idle_cycles))
-    }
-
-    /// [`forgetting_after`](Self::forgetting_after), for a value from a configuration.
     ///
     /// # Errors
     ///
@@ -219,17 +186,6 @@ impl FairShare {
 
     /// Averages the demand of a client: a new cycle counts for one part in `cycles`, what was before for the rest. Default: 1, so that
     /// only the last cycle counts.
-    ///
-    /// # Panics
-    ///
-    /// If it is not from 1 to 100. [`try_with_smoothing`](Self::try_with_smoothing) returns an error instead.
-    #[must_use]
-    #[track_caller]
-    pub const fn with_smoothing(self, cycles: u32) -> Self {
-        OutOfRange::or_panic(self.try_with_smoothing(cycles))
-    }
-
-    /// [`with_smoothing`](Self::with_smoothing), for a value from a configuration.
     ///
     /// # Errors
     ///

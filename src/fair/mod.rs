@@ -24,7 +24,7 @@
 //! use paceline::fair::{Claim, FairShare};
 //! use std::time::Duration;
 //!
-//! let share = FairShare::new(40, Duration::from_secs(10)).with_reservation(1_000);
+//! let share = FairShare::new(40, Duration::from_secs(10)).try_with_reservation(1_000).unwrap();
 //! let sizes = |asked: [u32; 4]| share.divide(&asked.map(Claim::new));
 //!
 //! assert_eq!(sizes([2, 15, 10, 10]), [5, 15, 10, 10]);
@@ -77,8 +77,8 @@
 //! * Permits that are charged, since they were used without having been asked for, are spent at once, and owed as far as they are above
 //!   the default share. What the cycle does not have is spent in later cycles, and nothing else of the client passes before.
 //! * A debtor takes back only what it does not repay.
-//! * A client without a request in [10 cycles](FairShare::forgetting_after) is forgotten. Those beyond
-//!   [1,000 clients](FairShare::with_max_clients) share one size, as one more client.
+//! * A client without a request in [10 cycles](FairShare::try_forgetting_after) is forgotten. Those beyond
+//!   [1,000 clients](FairShare::try_with_max_clients) share one size, as one more client.
 //!
 //! # Window bound
 //!

@@ -16,9 +16,10 @@ use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
+use super::futures::Obeying;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
-use super::{Answer, Event, Limiter, Limits, Method, Obey, Obeying, Observer, Stats};
+use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
 ///
@@ -34,7 +35,7 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Obeying, Observer, Sta
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// let cycle = Duration::from_secs(10);
-/// let tenants = Fair::<&str>::new(FairShare::new(40, cycle).with_reservation(1_000));
+/// let tenants = Fair::<&str>::new(FairShare::new(40, cycle).try_with_reservation(1_000).unwrap());
 /// let pass = |tenant, asked| (0..asked).filter(|_| tenants.try_acquire(&tenant, 1).is_pass()).count();
 ///
 /// // The first cycle: ann asks for more than her half, and bob comes later. What is unspent is his.
@@ -69,8 +70,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Obeying, Observer, Sta
 /// # Memory
 ///
 /// A client costs its key twice, about 200 bytes, and while requests wait, a few hundred bytes more. A client without a request is
-/// forgotten after [`forgetting_after`](FairShare::forgetting_after) cycles; one with a waiter is not. There are at most
-/// [`with_max_clients`](FairShare::with_max_clients) clients, and one more for all others together, who share one queue, too. There is
+/// forgotten after [`try_forgetting_after`](FairShare::try_forgetting_after) cycles; one with a waiter is not. There are at most
+/// [`try_with_max_clients`](FairShare::try_with_max_clients) clients, and one more for all others together, who share one queue, too. There is
 /// no background task: the next request, or a look at [`shares`](Self::shares), begins the cycles that are due.
 ///
 /// # Cost
@@ -127,7 +128,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # async fn main() {
     /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
     /// let tenants = tenants.with_terms(|tenant: &&str| match *tenant {
-    ///     "premium" => ClientTerms::new().with_weight(3),
+    ///     "premium" => ClientTerms::new().try_with_weight(3).unwrap(),
     ///     _ => ClientTerms::new(),
     /// });
     ///
@@ -403,7 +404,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
     /// assert!(tenants.try_acquire(&"ann", 40).is_pass());
     ///
-    /// tenants.retune(tenants.share().with_reservation(500));
+    /// tenants.retune(tenants.share().try_with_reservation(500).unwrap());
     /// assert!(!tenants.try_acquire(&"ann", 1).is_pass());
     /// tenants.retune(FairShare::new(50, Duration::from_secs(10)));
     /// assert!(tenants.try_acquire(&"ann", 10).is_pass());

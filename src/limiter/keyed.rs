@@ -10,18 +10,19 @@ use tokio::time::Instant;
 
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy, Status};
-use crate::time::{OutOfRange, Resolution, or_panic};
+use crate::time::Resolution;
 use crate::wait::{Intent, Priority};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
+use super::futures::Obeying;
 use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
 use super::limit::LimitState;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
 use super::share::hash_from;
 use super::shared::{LimitHandle, Shared};
-use super::{Answer, Event, Limiter, Limits, Method, Obey, Obeying, Observer, Stats};
+use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 
 /// The number of locks: tasks that ask for different keys seldom block each other, and an eviction holds one lock and goes through a
 /// sixteenth of the keys.
@@ -205,24 +206,15 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     ///
     /// # Panics
     ///
-    /// If `max` is zero; see [`try_with_max_keys`](Self::try_with_max_keys).
+    /// If `max` is zero.
     #[must_use]
     #[track_caller]
     pub fn with_max_keys(self, max: usize) -> Self {
-        or_panic(self.try_with_max_keys(max))
-    }
-
-    /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If `max` is zero.
-    pub fn try_with_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
-        if max == 0 {
-            let message = "a keyed limit needs room for at least 1 key, got 0";
-            return Err(OutOfRange::new("max", message));
-        }
-        Ok(self.anew(|map| map.max = max))
+        assert!(
+            max > 0,
+            "a keyed limit needs room for at least 1 key, got 0"
+        );
+        self.anew(|map| map.max = max)
     }
 
     /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; by default, the request

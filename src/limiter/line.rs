@@ -13,8 +13,9 @@ use crate::policy::{Decision, Status};
 use crate::time::{Clock, Resolution, Tick};
 
 use super::error::LineError;
+use super::futures::Obeying;
 use super::share::hash_from;
-use super::{Gate, Limiter, Limits, Obey, Obeying, Settle, TooCostly};
+use super::{Gate, Limiter, Limits, Obey, Settle, TooCostly};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
 ///

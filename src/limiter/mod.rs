@@ -71,7 +71,7 @@ use crate::time::Resolution;
 
 pub use crate::policy::{Quota, Status};
 pub use crate::wait::Priority;
-pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
+pub use acquire::LimiterExt;
 pub use as_key::AsKey;
 pub use combined::Combined;
 pub use dyn_limiter::DynLimiter;
@@ -80,26 +80,34 @@ pub use fair::{Fair, FairAt};
 pub use fair_clients::{ClientShare, FairCycle};
 pub use gate::Gate;
 pub use key_map::WhenFull;
-pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
+pub use keyed::{Keyed, KeyedAt};
 pub use limit::Stats;
 pub use line::Line;
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
 pub use mode::Mode;
-pub use obey::{Obey, Obeying};
+pub use obey::Obey;
 pub use observed::Observed;
 pub use observer::{Event, Observer};
 pub use owned::Owned;
-pub use part::{Part, Together};
 pub use reporter::Reporter;
 pub(crate) use reporter::{SharedObserver, contained_in_unwind};
-pub use settle::{Reservation, Reserve, ReserveWithin, Settle};
+pub use settle::{Reservation, Settle};
 pub use share::Share;
 pub use shared::Shared;
 pub use switch::{Switch, SwitchStats};
 pub use switched::{SwitchExt, Switched};
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
+
+/// The futures of limiters, and the traits of the parts of a [`Combined`]. Few programs name them.
+pub mod futures {
+    pub use crate::limiter::acquire::{Acquire, AcquireOne, AcquireWithin};
+    pub use crate::limiter::keyed::{AcquireAt, AcquireWithinAt};
+    pub use crate::limiter::obey::Obeying;
+    pub use crate::limiter::part::{Part, Together};
+    pub use crate::limiter::settle::{Reserve, ReserveWithin};
+}
 
 /// A handle on a limit: it has one position in the queue. A clone is another handle of the same limit.
 ///
@@ -410,23 +418,23 @@ pub trait Limits<K> {
     fn at(&self, key: K) -> Result<Self::Limit, Self::Error>;
 
     /// Waits for `cost` permits of this key, as [`LimiterExt::acquire`] of its limit. For keys that all have a limit.
-    fn acquire(&self, key: K, cost: u32) -> Acquire<Self::Limit>
+    fn acquire(&self, key: K, cost: u32) -> futures::Acquire<Self::Limit>
     where
         Self: Limits<K, Error = Infallible>,
         Self::Limit: LimiterExt,
     {
         let Ok(limit) = self.at(key);
-        Acquire::new(limit, cost)
+        futures::Acquire::new(limit, cost)
     }
 
     /// Waits for one permit of this key, as [`LimiterExt::acquire_one`] of its limit. For keys that all have a limit.
-    fn acquire_one(&self, key: K) -> AcquireOne<Self::Limit>
+    fn acquire_one(&self, key: K) -> futures::AcquireOne<Self::Limit>
     where
         Self: Limits<K, Error = Infallible>,
         Self::Limit: LimiterExt<Error = Infallible>,
     {
         let Ok(limit) = self.at(key);
-        AcquireOne::new(limit)
+        futures::AcquireOne::new(limit)
     }
 }
 

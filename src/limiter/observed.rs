@@ -6,9 +6,10 @@ use tokio::time::Instant;
 use crate::feedback::Feedback;
 use crate::policy::Decision;
 
+use super::futures::Obeying;
 use super::observer::Observer;
 use super::reporter::HandleEvents;
-use super::{Limiter, Limits, Method, Obey, Obeying, Settle};
+use super::{Limiter, Limits, Method, Obey, Settle};
 
 /// A limiter or permits, or those for each key, which report their decisions to an [`Observer`].
 ///

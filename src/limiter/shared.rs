@@ -9,14 +9,15 @@ use tokio::time::Instant;
 
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy, Status};
-use crate::time::{OutOfRange, Resolution, or_panic};
+use crate::time::{Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
+use super::futures::Obeying;
 use super::limit::LimitState;
 use super::reporter::{Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
-use super::{Answer, Event, Limiter, Method, Obey, Obeying, Observer, Stats};
+use super::{Answer, Event, Limiter, Method, Obey, Observer, Stats};
 
 /// A limit, with a count of references for each handle, and no two counts on one cache line: tasks that acquire at once, each
 /// through its handle, would slow each other down at a count that they share.
@@ -267,22 +268,13 @@ impl<P: Policy> Shared<P> {
     ///
     /// # Panics
     ///
-    /// If it is more than a year; [`try_with_ageing`](Self::try_with_ageing) returns an error instead.
+    /// If it is more than a year.
     #[must_use]
     #[track_caller]
     #[doc(alias("aging", "starvation"))]
     pub fn with_ageing(self, ageing: Duration) -> Self {
-        or_panic(self.try_with_ageing(ageing))
-    }
-
-    /// The same as [`with_ageing`](Self::with_ageing), for a value from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If it is more than a year.
-    pub fn try_with_ageing(self, ageing: Duration) -> Result<Self, OutOfRange> {
-        self.queue.serve_by_class(Some(ageing))?;
-        Ok(self)
+        or_panic(self.queue.serve_by_class(Some(ageing)));
+        self
     }
 
     /// Waits for `cost` permits, behind every request that came before. It is queued when it is first polled.

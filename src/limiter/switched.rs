@@ -10,10 +10,11 @@ use crate::feedback::Feedback;
 use crate::policy::Decision;
 use crate::time::Resolution;
 
+use super::futures::Obeying;
 use super::mode::Mode;
 use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;
-use super::{Limiter, Limits, Method, Obey, Obeying, Settle, Status};
+use super::{Limiter, Limits, Method, Obey, Settle, Status};
 
 /// A limiter or permits, or those for each key, with a [`Switch`]: active, in shadow mode or off, for all requests or for a share of
 /// them.

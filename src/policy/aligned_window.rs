@@ -115,27 +115,15 @@ impl AlignedWindow {
     ///
     /// # Panics
     ///
-    /// If the offset is a day or more. [`try_with_utc_offset`](Self::try_with_utc_offset) returns an error instead.
+    /// If the offset is a day or more.
     #[must_use]
     #[track_caller]
     pub fn with_utc_offset(self, seconds: i32) -> Self {
         crate::time::or_panic(self.try_with_utc_offset(seconds))
     }
 
-    /// The same as [`with_utc_offset`](Self::with_utc_offset), for values from a configuration.
-    ///
-    /// ```
-    /// use paceline::policy::{AlignedWindow, Alignment};
-    ///
-    /// let quota = AlignedWindow::new(10_000, Alignment::Day);
-    /// let error = quota.try_with_utc_offset(86_400).unwrap_err();
-    /// assert_eq!(error.to_string(), "an offset from UTC is less than a day, so at most 86399 seconds, got 86400");
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If the offset is a day or more.
-    pub fn try_with_utc_offset(self, seconds: i32) -> Result<Self, OutOfRange> {
+    /// For the text of a policy.
+    pub(super) fn try_with_utc_offset(self, seconds: i32) -> Result<Self, OutOfRange> {
         if seconds.unsigned_abs() >= 86_400 {
             let message = "an offset from UTC is less than a day, so at most 86399 seconds";
             return Err(OutOfRange::new("seconds", message).got_number(seconds));

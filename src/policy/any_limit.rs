@@ -2,10 +2,13 @@ use core::time::Duration;
 
 use crate::time::Tick;
 
+use super::states::{
+    AlignedWindowState, FixedWindowState, IntervalState, SlidingCounterState, SlidingLogState,
+    TokenBucketState,
+};
 use super::{
-    AlignedWindow, AlignedWindowState, Decision, FixedWindow, FixedWindowState, Interval,
-    IntervalState, Policy, Quota, SlidingCounter, SlidingCounterState, SlidingLog, SlidingLogState,
-    Status, TokenBucket, TokenBucketState,
+    AlignedWindow, Decision, FixedWindow, Interval, Policy, Quota, SlidingCounter, SlidingLog,
+    Status, TokenBucket,
 };
 
 /// One of the limits of an [`AnyPolicy`](super::AnyPolicy).

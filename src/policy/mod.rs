@@ -82,20 +82,31 @@ use core::time::Duration;
 use crate::time::Tick;
 
 pub use crate::time::OutOfRange;
-pub use aligned_window::{AlignedWindow, AlignedWindowState};
+pub use aligned_window::AlignedWindow;
 pub use alignment::Alignment;
 pub use all::All;
-pub use any::{AnyPolicy, AnyPolicyState};
+pub use any::AnyPolicy;
 pub(crate) use any_limit::{AnyLimit, Kind};
 pub use decision::{Decision, Quota, Status};
-pub use fixed_window::{FixedWindow, FixedWindowState};
-pub use interval::{Interval, IntervalState};
+pub use fixed_window::FixedWindow;
+pub use interval::Interval;
 pub(crate) use ledger::Ledger;
 pub use per_request::PerRequest;
-pub use sliding_counter::{SlidingCounter, SlidingCounterState};
-pub use sliding_log::{SlidingLog, SlidingLogState};
-pub use token_bucket::{TokenBucket, TokenBucketState};
+pub use sliding_counter::SlidingCounter;
+pub use sliding_log::SlidingLog;
+pub use token_bucket::TokenBucket;
 pub use unlimited::Unlimited;
+
+/// The states of the policies. Few programs name them.
+pub mod states {
+    pub use crate::policy::aligned_window::AlignedWindowState;
+    pub use crate::policy::any::AnyPolicyState;
+    pub use crate::policy::fixed_window::FixedWindowState;
+    pub use crate::policy::interval::IntervalState;
+    pub use crate::policy::sliding_counter::SlidingCounterState;
+    pub use crate::policy::sliding_log::SlidingLogState;
+    pub use crate::policy::token_bucket::TokenBucketState;
+}
 
 /// The decision rule of a limit, as a function of its state and the time.
 ///
@@ -332,6 +343,7 @@ const fn check_window(limit: u32, window: Duration) -> Result<(), OutOfRange> {
 
 #[cfg(test)]
 mod tests {
+    use super::states::FixedWindowState;
     use super::*;
 
     type Made = Result<(), OutOfRange>;

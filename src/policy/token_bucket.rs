@@ -108,7 +108,7 @@ impl TokenBucket {
     ///
     /// # Panics
     ///
-    /// If `tokens` is more than the burst. [`try_with_start`](Self::try_with_start) returns an error instead.
+    /// If `tokens` is more than the burst.
     #[must_use]
     #[track_caller]
     #[doc(alias = "initialTokens")]
@@ -116,22 +116,8 @@ impl TokenBucket {
         OutOfRange::or_panic(self.try_with_start(tokens))
     }
 
-    /// The same as [`with_start`](Self::with_start), for values from a configuration.
-    ///
-    /// ```
-    /// use paceline::policy::TokenBucket;
-    /// use paceline::time::Rate;
-    ///
-    /// let bucket = TokenBucket::new(Rate::per_second(10), 100);
-    /// let error = bucket.try_with_start(130).unwrap_err();
-    /// assert_eq!(error.parameter(), "tokens");
-    /// assert_eq!(error.to_string(), "a token bucket starts with at most its burst, got 130 and 100");
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If `tokens` is more than the burst.
-    pub const fn try_with_start(self, tokens: u32) -> Result<Self, OutOfRange> {
+    /// For the text of a policy.
+    pub(super) const fn try_with_start(self, tokens: u32) -> Result<Self, OutOfRange> {
         if tokens > self.burst {
             let message = "a token bucket starts with at most its burst";
             return Err(OutOfRange::new("tokens", message).got_counts(tokens, self.burst));

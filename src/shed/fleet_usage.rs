@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::concurrency::Admit;
 use crate::time::{OutOfRange, or_panic};
 
-use super::{Importance, InUse};
+use super::{Class, InUse};
 
 /// Sheds load by the number of requests under way, with a reserve for critical work. Clones share the count.
 ///
@@ -20,14 +20,14 @@ use super::{Importance, InUse};
 /// | `cccccccs` | `ccccccc-`: also beyond the capacity |
 ///
 /// ```
-/// use paceline::shed::{FleetUsage, Importance};
+/// use paceline::shed::{Class, FleetUsage};
 ///
 /// # async fn answer() {}
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let usage = FleetUsage::new(100, 20);
 ///
-/// match usage.admit(Importance::Sheddable) {
+/// match usage.admit(Class::Sheddable(0)) {
 ///     Some(_under_way) => answer().await,
 ///     None => println!("503 Service Unavailable"),
 /// }
@@ -92,21 +92,21 @@ impl FleetUsage {
 
     /// Admits a request until the permit is dropped; `None` if it is to be shed.
     #[must_use]
-    pub fn admit(&self, importance: Importance) -> Option<UsagePermit> {
+    pub fn admit(&self, class: Class) -> Option<UsagePermit> {
         let Usage {
             capacity, reserved, ..
         } = *self.usage;
         let mut in_use = self.usage.lock();
         let total = in_use.critical.saturating_add(in_use.sheddable);
         let has_room = in_use.sheddable < capacity - reserved && total < capacity;
-        if importance == Importance::Sheddable && !has_room {
+        if class != Class::Critical && !has_room {
             return None;
         }
-        *of(&mut in_use, importance) += 1;
+        *of(&mut in_use, class) += 1;
         drop(in_use);
         Some(UsagePermit {
             usage: Arc::clone(&self.usage),
-            importance,
+            class,
         })
     }
 
@@ -118,16 +118,16 @@ impl FleetUsage {
 }
 
 /// There is no queue: `None` is a request to be shed.
-impl Admit<Importance> for FleetUsage {
+impl Admit<Class> for FleetUsage {
     type Guard = UsagePermit;
     type Error = Infallible;
 
     fn poll_admit(
         &mut self,
-        importance: Importance,
+        class: Class,
         _: &mut Context<'_>,
     ) -> Poll<Result<Option<UsagePermit>, Infallible>> {
-        Poll::Ready(Ok(self.admit(importance)))
+        Poll::Ready(Ok(self.admit(class)))
     }
 
     fn give_up(&mut self) {}
@@ -145,19 +145,19 @@ impl Usage {
 #[must_use = "a permit that is dropped at once limits nothing"]
 pub struct UsagePermit {
     usage: Arc<Usage>,
-    importance: Importance,
+    class: Class,
 }
 
 impl Drop for UsagePermit {
     fn drop(&mut self) {
-        *of(&mut self.usage.lock(), self.importance) -= 1;
+        *of(&mut self.usage.lock(), self.class) -= 1;
     }
 }
 
 /// The count of one kind.
-const fn of(in_use: &mut InUse, importance: Importance) -> &mut u32 {
-    match importance {
-        Importance::Critical => &mut in_use.critical,
-        Importance::Sheddable => &mut in_use.sheddable,
+const fn of(in_use: &mut InUse, class: Class) -> &mut u32 {
+    match class {
+        Class::Critical => &mut in_use.critical,
+        Class::Sheddable(_) => &mut in_use.sheddable,
     }
 }

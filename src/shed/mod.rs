@@ -5,9 +5,9 @@
 //!
 //! | | sheds by | state | classes |
 //! |---|---|---|---|
-//! | [`FleetUsage`] | how many requests are under way, with a reserve for critical work | in this process | [`Importance`] |
-//! | `redis::FleetUsage` | the same, in a whole fleet (feature `redis`) | in Redis | [`Importance`] |
-//! | [`WorkerUtilization`] | how busy this worker has been, slowly | in this process | [`Class`] |
+//! | [`FleetUsage`] | how many requests are under way, with a reserve for critical work | in this process | critical or not |
+//! | `redis::FleetUsage` | the same, in a whole fleet (feature `redis`) | in Redis | critical or not |
+//! | [`WorkerUtilization`] | how busy this worker has been, slowly | in this process | as many as it [has](WorkerUtilization::with_classes) |
 //!
 //! The first bounds what a dependency behind the fleet has to bear. The last protects a worker whatever its requests cost.
 //! [`Permits`](crate::concurrency::Permits) bound the requests under way too, and let the others wait.
@@ -20,12 +20,12 @@
 //! it is asked by hand, [for a stream](crate::stream::ShedBy#shedders-with-a-guard-to-hold) too:
 //!
 //! ```
-//! use paceline::shed::{FleetUsage, Importance};
+//! use paceline::shed::{Class, FleetUsage};
 //!
 //! let usage = FleetUsage::new(3, 1);
-//! let batch: Vec<_> = (0..3).map(|_| usage.admit(Importance::Sheddable)).collect();
+//! let batch: Vec<_> = (0..3).map(|_| usage.admit(Class::Sheddable(0))).collect();
 //! assert!(batch[1].is_some() && batch[2].is_none());
-//! assert!(usage.admit(Importance::Critical).is_some());
+//! assert!(usage.admit(Class::Critical).is_some());
 //! ```
 //!
 #![cfg_attr(
@@ -87,20 +87,7 @@ pub use sensor_cgroup::{CgroupCpu, CgroupError, CgroupPressure};
 pub use sensor_delay::QueueDelay;
 pub use utilization::{ClassStats, WorkerUtilization};
 
-/// Whether a request may be shed, for [`FleetUsage`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "one reserve divides requests into two kinds"
-)]
-pub enum Importance {
-    /// Always admitted.
-    Critical,
-    /// Admitted while there is capacity beside the reserve.
-    Sheddable,
-}
-
-/// How important a request is, for [`WorkerUtilization`].
+/// How important a request is.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[expect(
     clippy::exhaustive_enums,
@@ -109,8 +96,8 @@ pub enum Importance {
 pub enum Class {
     /// Never shed.
     Critical,
-    /// May be shed: 0 goes first, as the least important. A number beyond the
-    /// [number of classes](WorkerUtilization::with_classes) is the most important sheddable class.
+    /// May be shed. For a [`FleetUsage`] all numbers are equal. For a [`WorkerUtilization`] 0 goes first, as the least important, and a
+    /// number beyond the [number of classes](WorkerUtilization::with_classes) is the most important sheddable class.
     Sheddable(u8),
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
+use crate::time::{Clock, Resolution, Tick, Timer};
 
 use super::Sensor;
 
@@ -79,25 +79,16 @@ impl QueueDelay {
     ///
     /// # Panics
     ///
-    /// If `lo` is not below `hi`; see [`try_with_range`](Self::try_with_range).
+    /// If `lo` is not below `hi`.
     #[must_use]
     #[track_caller]
-    pub fn with_range(self, lo: Duration, hi: Duration) -> Self {
-        or_panic(self.try_with_range(lo, hi))
-    }
-
-    /// [`with_range`](Self::with_range), for times from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If `lo` is not below `hi`.
-    pub fn try_with_range(mut self, lo: Duration, hi: Duration) -> Result<Self, OutOfRange> {
-        if lo >= hi {
-            let message = "a range of delays needs a `lo` below its `hi`";
-            return Err(OutOfRange::new("lo", message).got_times(lo, hi));
-        }
+    pub fn with_range(mut self, lo: Duration, hi: Duration) -> Self {
+        assert!(
+            lo < hi,
+            "a range of delays needs a `lo` below its `hi`, got {lo:?} and {hi:?}"
+        );
         (self.lo, self.hi) = (lo, hi);
-        Ok(self)
+        self
     }
 
     fn start(&mut self, runtime: &Handle) {

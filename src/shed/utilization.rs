@@ -131,17 +131,6 @@ impl WorkerUtilization {
 
     /// The utilization below which the amount falls, and that from which on it grows; 0.7 and 0.8 by default.
     ///
-    /// # Panics
-    ///
-    /// Unless 0 < good < bad < 1; see [`try_with_thresholds`](Self::try_with_thresholds).
-    #[must_use]
-    #[track_caller]
-    pub fn with_thresholds(self, good: f64, bad: f64) -> Self {
-        or_panic(self.try_with_thresholds(good, bad))
-    }
-
-    /// [`with_thresholds`](Self::with_thresholds), for numbers from a configuration.
-    ///
     /// # Errors
     ///
     /// Unless 0 < good < bad < 1.
@@ -153,17 +142,6 @@ impl WorkerUtilization {
     /// How long a utilization of 1 lasts before shedding begins, from rest; 28 s by default. A single sample counts for no longer than
     /// this.
     ///
-    /// # Panics
-    ///
-    /// If it is zero; see [`try_with_delay`](Self::try_with_delay).
-    #[must_use]
-    #[track_caller]
-    pub fn with_delay(self, delay: Duration) -> Self {
-        or_panic(self.try_with_delay(delay))
-    }
-
-    /// [`with_delay`](Self::with_delay), for a time from a configuration.
-    ///
     /// # Errors
     ///
     /// If it is zero.
@@ -173,17 +151,6 @@ impl WorkerUtilization {
     }
 
     /// How long a utilization of 1 lasts from where shedding begins until all sheddable requests are shed; 120 s by default.
-    ///
-    /// # Panics
-    ///
-    /// If it is zero; see [`try_with_ramp`](Self::try_with_ramp).
-    #[must_use]
-    #[track_caller]
-    pub fn with_ramp(self, ramp: Duration) -> Self {
-        or_panic(self.try_with_ramp(ramp))
-    }
-
-    /// [`with_ramp`](Self::with_ramp), for a time from a configuration.
     ///
     /// # Errors
     ///
@@ -195,17 +162,6 @@ impl WorkerUtilization {
 
     /// How often the sensor is asked; each second by default. tokio rounds it up to whole milliseconds, and less than 1 ms
     /// counts as 1 ms.
-    ///
-    /// # Panics
-    ///
-    /// If it is zero; see [`try_with_period`](Self::try_with_period).
-    #[must_use]
-    #[track_caller]
-    pub fn with_period(self, period: Duration) -> Self {
-        or_panic(self.try_with_period(period))
-    }
-
-    /// [`with_period`](Self::with_period), for a time from a configuration.
     ///
     /// # Errors
     ///
@@ -225,21 +181,11 @@ impl WorkerUtilization {
     ///
     /// # Panics
     ///
-    /// If it is zero; see [`try_with_classes`](Self::try_with_classes).
+    /// If it is zero.
     #[must_use]
     #[track_caller]
     pub fn with_classes(self, k: u8) -> Self {
-        or_panic(self.try_with_classes(k))
-    }
-
-    /// [`with_classes`](Self::with_classes), for a number from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If it is zero.
-    #[track_caller]
-    pub fn try_with_classes(self, k: u8) -> Result<Self, OutOfRange> {
-        self.with_curve(|curve| curve.with_classes(k))
+        or_panic(self.with_curve(|curve| curve.with_classes(k)))
     }
 
     /// The seed of the numbers that are drawn, for tests: the same seed sheds the same requests. By default each shedder has another.

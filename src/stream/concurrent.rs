@@ -7,7 +7,8 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::concurrency::{AcquirePermit, Missed, Permit, Permits};
+use crate::concurrency::futures::AcquirePermit;
+use crate::concurrency::{Missed, Permit, Permits};
 
 use super::future_set::FutureSet;
 use super::input::{PeekableInput, poll_taken, with_held};

@@ -19,8 +19,8 @@ pin_project! {
     /// # use Class::{Critical, Sheddable};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// # let shedder = WorkerUtilization::new(|| 1.0).with_period(marble::TICK);
-    /// # let shedder = shedder.with_delay(marble::TICK * 2).with_ramp(marble::TICK);
+    /// # let shedder = WorkerUtilization::new(|| 1.0).try_with_period(marble::TICK).unwrap();
+    /// # let shedder = shedder.try_with_delay(marble::TICK * 2).unwrap().try_with_ramp(marble::TICK).unwrap();
     /// // overloaded from the start: after three ticks only critical items pass, which are capitals
     /// let input  = "a b c D (eF) g H |";
     /// let output = "a b c D F    - H |";
@@ -48,7 +48,7 @@ pin_project! {
     ///
     /// ```
     /// use futures::{StreamExt, stream};
-    /// use paceline::shed::{FleetUsage, Importance};
+    /// use paceline::shed::{Class, FleetUsage};
     ///
     /// # async fn handle(_: u32) { tokio::task::yield_now().await }
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -56,7 +56,7 @@ pin_project! {
     /// let usage = FleetUsage::new(2, 0);
     /// let jobs = stream::iter(0..5);
     /// jobs.for_each_concurrent(None, |job| {
-    ///     let under_way = usage.admit(Importance::Sheddable);
+    ///     let under_way = usage.admit(Class::Sheddable(0));
     ///     async move {
     ///         match under_way {
     ///             Some(_under_way) => handle(job).await,

@@ -19,7 +19,7 @@ use super::failure::{Fault, catch};
 use super::held::{Hold, UntilBody, UntilResponse};
 use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
-use super::terms::{BadKey, Direct, Terms};
+use super::terms::{BadKey, For, Terms};
 
 /// Bounds how many requests are under way. The bound follows what the responses show of the server's capacity.
 ///
@@ -85,10 +85,6 @@ use super::terms::{BadKey, Direct, Terms};
 pub type AdaptiveLayer<T, F = ByStatus, A = AsError, H = UntilBody> =
     LimitLayer<Adapting<H>, Classified<T, F>, A>;
 
-/// Service of [`AdaptiveLayer`].
-pub type Adapt<S, T, F = ByStatus, A = AsError, H = UntilBody> =
-    Limited<Adapting<H>, S, Classified<T, F>, A>;
-
 /// What an [`AdaptiveLayer`] does: `H` says when a request is no longer under way.
 #[derive(Clone, Copy, Debug)]
 pub struct Adapting<H> {
@@ -97,18 +93,19 @@ pub struct Adapting<H> {
 
 impl<H> Waits for Adapting<H> {}
 
-impl<P: Admit<Guard: ReportOutcome> + Clone> AdaptiveLayer<Direct<P>> {
+impl<R, P: Admit<Guard: ReportOutcome>> AdaptiveLayer<For<R, P>> {
     /// One limit for all requests.
     #[must_use]
-    pub fn new(adaptive: P) -> Self {
-        Self::with_terms(Direct { limit: adaptive })
+    pub fn new(adaptive: P) -> Self
+    where
+        P: Clone,
+    {
+        Self::with_terms(For::all(adaptive))
     }
-}
 
-impl<T> AdaptiveLayer<T> {
-    /// A rule of your own for which limit a request has, such as one for each upstream host.
+    /// Another rule for which limit a request has, such as one for each upstream host.
     #[must_use]
-    pub fn with_terms(terms: T) -> Self {
+    pub fn with_terms(terms: For<R, P>) -> Self {
         let classify = ByStatus;
         Self::with(Classified { terms, classify }, Patience::new(None))
     }
@@ -168,10 +165,10 @@ impl<T, F, A, H> AdaptiveLayer<T, F, A, H> {
     }
 }
 
-impl<S, T, P, F, A, H, R> Service<R> for Adapt<S, T, F, A, H>
+impl<S, T, P, F, A, H, R> Service<R> for Limited<Adapting<H>, S, Classified<T, F>, A>
 where
     S: Service<R> + Clone,
-    T: Terms<R, Limit = P>,
+    T: Terms<Request = R, Limit = P>,
     P: Admit<Guard: ReportOutcome, Error: fmt::Display>,
     F: Classify<S::Response, S::Error>,
     A: Respond<R, S::Response, S::Error>,
@@ -196,12 +193,12 @@ where
 }
 
 pin_project! {
-    /// Future of [`Adapt`].
+    /// Future of the service of an [`AdaptiveLayer`].
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct AdaptFuture<S, R, T, F, A, H>
     where
         S: Service<R>,
-        T: Terms<R>,
+        T: Terms<Request = R>,
         T::Limit: Admit,
     {
         #[pin]
@@ -213,7 +210,7 @@ pin_project! {
 impl<S, R, T, P, F, A, H> Future for AdaptFuture<S, R, T, F, A, H>
 where
     S: Service<R>,
-    T: Terms<R, Limit = P>,
+    T: Terms<Request = R, Limit = P>,
     P: Admit<Guard: ReportOutcome, Error: fmt::Display>,
     F: Classify<S::Response, S::Error>,
     A: Respond<R, S::Response, S::Error>,
@@ -230,7 +227,7 @@ where
 impl<S, R, T, F, A, H> fmt::Debug for AdaptFuture<S, R, T, F, A, H>
 where
     S: Service<R>,
-    T: Terms<R>,
+    T: Terms<Request = R>,
     T::Limit: Admit,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -322,10 +319,19 @@ pub struct Classified<T, F> {
     classify: F,
 }
 
-impl<R, T: Terms<R>, F> Terms<R> for Classified<T, F> {
+impl<R, T: Terms<Request = R>, F> Terms for Classified<T, F> {
+    type Request = R;
     type Limit = T::Limit;
 
     fn limit(&self, request: &R) -> Result<Option<T::Limit>, BadKey> {
         self.terms.limit(request)
+    }
+
+    fn cost(&self, request: &R) -> u32 {
+        self.terms.cost(request)
+    }
+
+    fn shared(&self) -> Option<&T::Limit> {
+        self.terms.shared()
     }
 }

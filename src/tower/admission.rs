@@ -4,7 +4,7 @@ use core::time::Duration;
 use crate::concurrency::{Admit, Permit, Permits};
 use crate::limiter::{Gate, Limiter, Status};
 use crate::policy::Decision;
-use crate::time::{OutOfRange, Resolution, Timer};
+use crate::time::{Resolution, Timer};
 
 use super::Refusal;
 use super::failure::{Contained, Fault};
@@ -80,24 +80,23 @@ impl Patience {
         }
     }
 
-    pub(super) fn within(self, within: Duration) -> Result<Self, OutOfRange> {
-        if within.is_zero() {
-            let message = "a request needs more than 0 s to wait, got 0 s; a layer that refuses at \
-                           once does not wait";
-            return Err(OutOfRange::new("within", message));
-        }
-        let within = Some(within);
-        Ok(Self { within, ..self })
+    #[track_caller]
+    pub(super) fn within(&mut self, within: Duration) {
+        assert!(
+            !within.is_zero(),
+            "a request needs more than 0 s to wait, got 0 s; a layer that refuses at once does not wait"
+        );
+        self.within = Some(within);
     }
 
-    pub(super) fn max_waiting(self, n: u32) -> Result<Self, OutOfRange> {
+    #[track_caller]
+    pub(super) fn max_waiting(&mut self, n: u32) {
         let Ok(places) = Permits::try_new(n) else {
-            let message = "there must be room for at least 1 waiting request, got 0; a layer that \
-                           refuses at once has none";
-            return Err(OutOfRange::new("n", message));
+            panic!(
+                "there must be room for at least 1 waiting request, got 0; a layer that refuses at once has none"
+            )
         };
-        let places = Some(places);
-        Ok(Self { places, ..self })
+        self.places = Some(places);
     }
 }
 

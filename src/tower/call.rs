@@ -73,7 +73,7 @@ impl<T, A> Config<T, A> {
         admission: &mut Option<Admission<Q>>,
     ) -> Result<(), Refusal>
     where
-        T: Terms<R>,
+        T: Terms<Request = R>,
         Q: Ask,
     {
         let mut fault = Fault::<Infallible>::KeyPanic;
@@ -185,7 +185,7 @@ impl<T, A> Config<T, A> {
         admission: &mut Option<Admission<AskRate<T::Limit>>>,
     ) -> Poll<Result<(), Refusal>>
     where
-        T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+        T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
         A: Respond<R, P, E>,
     {
         let (mut limit, mut cost) = (Contained::default(), 1);
@@ -306,7 +306,7 @@ impl<Q, S, R, T, A> Call<Q, S, R, T, A>
 where
     Q: Ask<Error: fmt::Display>,
     S: Service<R>,
-    T: Terms<R>,
+    T: Terms<Request = R>,
     A: Respond<R, S::Response, S::Error>,
 {
     /// Waits for the limit, then until `inner` is ready, and calls it.
@@ -377,7 +377,7 @@ where
 impl<S, R, T, A> Call<AskRate<T::Limit>, S, R, T, A>
 where
     S: Service<R>,
-    T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+    T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
     A: Respond<R, S::Response, S::Error>,
 {
     /// Asks the limit at once, and calls `inner`, which is ready. A refusal leaves it ready. While the answer is under way, the

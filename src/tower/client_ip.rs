@@ -16,7 +16,7 @@ use crate::time::or_panic;
 /// use std::net::SocketAddr;
 ///
 /// let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip))
-///     .with_header(ProxyHeader::XForwardedFor, Proxies::ranges(["10.0.0.0/8"]));
+///     .try_with_header(ProxyHeader::XForwardedFor, Proxies::ranges(["10.0.0.0/8"])).unwrap();
 ///
 /// let from = |peer: &str, forwarded: &str| {
 ///     let request = Request::get("/").extension(peer.parse::<SocketAddr>().unwrap());
@@ -71,17 +71,6 @@ where
 
     /// The header that these proxies set.
     ///
-    /// # Panics
-    ///
-    /// If a header is chosen already, or the proxies do not fit it; see [`try_with_header`](Self::try_with_header).
-    #[must_use]
-    #[track_caller]
-    pub fn with_header(self, header: ProxyHeader, proxies: Proxies) -> Self {
-        or_panic(self.try_with_header(header, proxies))
-    }
-
-    /// [`with_header`](Self::with_header), for values from a configuration.
-    ///
     /// # Errors
     ///
     /// If a header is chosen already: a proxy sets one of them, and a client could send the other. If [`XRealIp`](ProxyHeader::XRealIp)
@@ -109,17 +98,6 @@ where
     }
 
     /// How many leading bits of an IPv6 address are the key; 64 by default.
-    ///
-    /// # Panics
-    ///
-    /// If it is not 1 to 128; see [`try_with_ipv6_prefix`](Self::try_with_ipv6_prefix).
-    #[must_use]
-    #[track_caller]
-    pub fn with_ipv6_prefix(self, bits: u8) -> Self {
-        or_panic(self.try_with_ipv6_prefix(bits))
-    }
-
-    /// [`with_ipv6_prefix`](Self::with_ipv6_prefix), for a number from a configuration.
     ///
     /// # Errors
     ///

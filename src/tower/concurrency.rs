@@ -16,7 +16,7 @@ use super::call::Call;
 use super::held::{Hold, UntilBody, UntilResponse};
 use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
-use super::terms::{ByKey, Direct, Terms};
+use super::terms::{For, Terms};
 
 /// Bounds how many requests are under way.
 ///
@@ -66,9 +66,6 @@ use super::terms::{ByKey, Direct, Terms};
 #[doc(alias = "ConcurrencyLimitLayer")]
 pub type ConcurrencyLayer<T, A = AsError, H = UntilBody> = LimitLayer<Admitting<H>, T, A>;
 
-/// Service of [`ConcurrencyLayer`].
-pub type Concurrency<S, T, A = AsError, H = UntilBody> = Limited<Admitting<H>, S, T, A>;
-
 /// What a [`ConcurrencyLayer`] does: `H` says when a request is no longer under way. With a `K` it is another layer whose requests hold
 /// a guard.
 #[derive(Clone, Copy, Debug)]
@@ -78,32 +75,30 @@ pub struct Admitting<H, K = ()> {
 
 impl<H> Waits for Admitting<H> {}
 
-impl<P: Admit + Clone> ConcurrencyLayer<Direct<P>> {
+impl<R, P: Admit> ConcurrencyLayer<For<R, P>> {
     /// The same permits for all requests.
     #[must_use]
-    pub fn new(permits: P) -> Self {
-        Self::with_terms(Direct { limit: permits })
+    pub fn new(permits: P) -> Self
+    where
+        P: Clone,
+    {
+        Self::with_terms(For::all(permits))
     }
-}
 
-impl<M, F> ConcurrencyLayer<ByKey<M, F>> {
     /// Permits for each key, such as [`KeyedPermits`](crate::concurrency::KeyedPermits). A request without a key is not limited.
     ///
     /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
     #[must_use]
-    pub fn by_key<R, K>(permits: M, key: F) -> Self
+    pub fn by_key<M, K>(permits: M, key: impl Fn(&R) -> Option<K> + Send + Sync + 'static) -> Self
     where
-        M: Limits<K>,
-        F: Fn(&R) -> Option<K>,
+        M: Limits<K, Limit = P> + Send + Sync + 'static,
     {
-        Self::with_terms(ByKey::new(permits, key))
+        Self::with_terms(For::key(permits, key))
     }
-}
 
-impl<T> ConcurrencyLayer<T> {
-    /// A rule of your own for which permits a request needs.
+    /// Another rule for which permits a request needs.
     #[must_use]
-    pub fn with_terms(terms: T) -> Self {
+    pub fn with_terms(terms: For<R, P>) -> Self {
         Self::with(terms, Patience::new(None))
     }
 }
@@ -129,7 +124,7 @@ impl<T, A, H> ConcurrencyLayer<T, A, H> {
 impl<S, T, P, A, H, K, R> Service<R> for Limited<Admitting<H, K>, S, T, A>
 where
     S: Service<R> + Clone,
-    T: Terms<R, Limit = P>,
+    T: Terms<Request = R, Limit = P>,
     P: Admit<Error: fmt::Display>,
     A: Respond<R, S::Response, S::Error>,
     H: Hold<S::Response, P::Guard>,
@@ -153,12 +148,12 @@ where
 }
 
 pin_project! {
-    /// Future of [`Concurrency`] and [`Shed`](super::Shed).
+    /// Future of the service of a [`ConcurrencyLayer`] and of a [`ShedLayer`](super::ShedLayer).
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct ConcurrencyFuture<S, R, T, A, H>
     where
         S: Service<R>,
-        T: Terms<R>,
+        T: Terms<Request = R>,
         T::Limit: Admit,
     {
         #[pin]
@@ -170,7 +165,7 @@ pin_project! {
 impl<S, R, T, P, A, H> Future for ConcurrencyFuture<S, R, T, A, H>
 where
     S: Service<R>,
-    T: Terms<R, Limit = P>,
+    T: Terms<Request = R, Limit = P>,
     P: Admit<Error: fmt::Display>,
     A: Respond<R, S::Response, S::Error>,
     H: Hold<S::Response, P::Guard>,
@@ -186,7 +181,7 @@ where
 impl<S, R, T, A, H> fmt::Debug for ConcurrencyFuture<S, R, T, A, H>
 where
     S: Service<R>,
-    T: Terms<R>,
+    T: Terms<Request = R>,
     T::Limit: Admit,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

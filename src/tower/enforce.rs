@@ -54,12 +54,6 @@ use super::terms::Terms;
 #[doc(alias("GovernorLayer", "RateLimitLayer"))]
 pub type EnforceLayer<T, A = AsError> = LimitLayer<Enforcing, T, A>;
 
-/// Service of [`EnforceLayer`].
-pub type Enforce<S, T, A = AsError> = Limited<Enforcing, S, T, A>;
-
-/// Future of [`Enforce`].
-pub type EnforceFuture<S, R, T, A> = LimitedFuture<S, R, T, A>;
-
 /// What an [`EnforceLayer`] does.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -69,22 +63,22 @@ impl Charges for Enforcing {
     const IS_AT_ONCE: bool = true;
 }
 
-impl<S, T, A, R> Service<R> for Enforce<S, T, A>
+impl<S, T, A, R> Service<R> for Limited<Enforcing, S, T, A>
 where
     S: Service<R> + Clone,
-    T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+    T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
     A: Respond<R, S::Response, S::Error>,
 {
     type Response = S::Response;
     type Error = A::Error;
-    type Future = EnforceFuture<S, R, T, A>;
+    type Future = LimitedFuture<S, R, T, A>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
         let ready = self.inner.poll_ready(cx);
         ready.map_err(|error| self.config.answer.inner_error(error))
     }
 
-    fn call(&mut self, request: R) -> EnforceFuture<S, R, T, A> {
+    fn call(&mut self, request: R) -> LimitedFuture<S, R, T, A> {
         LimitedFuture {
             call: Call::at_once(&self.config, &mut self.inner, request),
         }

@@ -13,11 +13,12 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::feedback::{Caps, Feedback};
-use crate::limiter::{Limits, Obey, Obeying};
+use crate::limiter::futures::Obeying;
+use crate::limiter::{Limits, Obey};
 use crate::time::since_1970;
 
 use super::failure::{FailureLog, Failures, Fault, catch};
-use super::terms::{ByKey, Direct, Terms};
+use super::terms::{For, Terms};
 
 /// Reads what the responses of an outbound client say about the limit of their host, and pauses that limit.
 ///
@@ -90,30 +91,34 @@ pub struct FeedbackLayer<T> {
     config: Config<T>,
 }
 
-impl<L: Obey + Clone> FeedbackLayer<Direct<L>> {
+impl<R, L: Obey> FeedbackLayer<For<R, L>> {
     /// One limit for all requests.
     #[must_use]
-    pub fn new(limit: L) -> Self {
-        Self::with_terms(Direct { limit })
+    pub fn new(limit: L) -> Self
+    where
+        L: Clone,
+    {
+        Self::with_terms(For::all(limit))
     }
-}
 
-impl<M, F> FeedbackLayer<ByKey<M, F>> {
     /// A limit for each key, such as [`host_key`](super::host_key). The response to a request without a key pauses none.
     #[must_use]
-    pub fn by_key<R, K>(limits: M, key: F) -> Self
+    pub fn by_key<M, K>(limits: M, key: impl Fn(&R) -> Option<K> + Send + Sync + 'static) -> Self
     where
-        M: Limits<K, Limit: Obey>,
-        F: Fn(&R) -> Option<K>,
+        M: Limits<K, Limit = L> + Send + Sync + 'static,
     {
-        Self::with_terms(ByKey::new(limits, key))
+        Self::with_terms(For::key(limits, key))
+    }
+
+    /// Another rule for which limit a request has. The cost is not used.
+    #[must_use]
+    pub fn with_terms(terms: For<R, L>) -> Self {
+        Self::of(terms)
     }
 }
 
 impl<T> FeedbackLayer<T> {
-    /// A rule of your own for which limit a request has. The cost is not used.
-    #[must_use]
-    pub fn with_terms(terms: T) -> Self {
+    pub(super) fn of(terms: T) -> Self {
         Self {
             config: Config {
                 terms,
@@ -174,7 +179,7 @@ pub struct FeedbackService<S, T> {
 impl<S, T, R, B> Service<R> for FeedbackService<S, T>
 where
     S: Service<R, Response = Response<B>>,
-    T: Terms<R, Limit: Obey>,
+    T: Terms<Request = R, Limit: Obey>,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -211,7 +216,7 @@ pin_project! {
     pub struct FeedbackFuture<S, R, T>
     where
         S: Service<R>,
-        T: Terms<R>,
+        T: Terms<Request = R>,
         T::Limit: Obey,
     {
         config: Arc<Config<T>>,
@@ -243,7 +248,7 @@ pin_project! {
 impl<S, R, T, B> Future for FeedbackFuture<S, R, T>
 where
     S: Service<R, Response = Response<B>>,
-    T: Terms<R, Limit: Obey>,
+    T: Terms<Request = R, Limit: Obey>,
 {
     type Output = Result<S::Response, S::Error>;
 
@@ -280,7 +285,7 @@ where
 impl<S, R, T> fmt::Debug for FeedbackFuture<S, R, T>
 where
     S: Service<R>,
-    T: Terms<R, Limit: Obey>,
+    T: Terms<Request = R, Limit: Obey>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FeedbackFuture").finish_non_exhaustive()
@@ -301,7 +306,7 @@ impl<T> Config<T> {
     /// A request whose key cannot be used has no limit that could be paused.
     fn limit<R>(&self, request: &R) -> Option<T::Limit>
     where
-        T: Terms<R>,
+        T: Terms<Request = R>,
     {
         let limit = catch(|| self.terms.limit(request));
         if limit.is_none() {

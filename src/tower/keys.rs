@@ -2,10 +2,6 @@ use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, Request, Uri};
 
-use crate::limiter::Limits;
-
-use super::terms::{BadKey, Terms};
-
 /// The value of a header as the key of a request; for [`by_key`](super::EnforceLayer::by_key). `None` without the header.
 ///
 /// A request without a key is **not limited**. Where callers can leave the header out, give them a key in its place, such as that
@@ -73,75 +69,8 @@ pub fn host_key<B>() -> impl Fn(&Request<B>) -> Option<String> + Clone {
     |request| host(request.uri(), request.headers())
 }
 
-/// A limit, or permits, for each value of a header: [`header_key`], and a refusal that names the header if its value cannot be used.
-///
-/// It goes into [`with_terms`](super::EnforceLayer::with_terms) of each layer. `W` says whether it has limits or permits, and is
-/// inferred. Those in Redis refuse a key that is empty or longer than 200 bytes. The answer is 400 then, and never has the value.
-///
-/// ```
-/// use http::{Request, Response};
-/// use paceline::policy::FixedWindow;
-/// use paceline::prelude::*;
-/// use paceline::tower::{Answers, ByHeader, EnforceLayer};
-/// use std::convert::Infallible;
-/// use std::time::Duration;
-/// use tower::{Layer, ServiceExt, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// let users = FixedWindow::new(1, Duration::from_secs(60)).keyed();
-/// let layer = EnforceLayer::with_terms(ByHeader::new(users, "x-user")).answering(Answers::new("users"));
-/// let service = layer.layer(service_fn(|_: Request<()>| async {
-///     Ok::<_, Infallible>(Response::new(String::new()))
-/// }));
-///
-/// let mut statuses = Vec::new();
-/// for user in ["ann", "ann", "bob"] {
-///     let request = Request::get("/").header("x-user", user).body(()).unwrap();
-///     statuses.push(service.clone().oneshot(request).await.unwrap().status().as_u16());
-/// }
-/// assert_eq!(statuses, [200, 429, 200]);
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-pub struct ByHeader<M> {
-    limits: M,
-    /// As it was given, for the refusal.
-    name: &'static str,
-    header: HeaderName,
-}
-
-impl<M: Limits<String>> ByHeader<M> {
-    /// A limit, or permits, for each value of this header. A request without the header is **not limited**.
-    ///
-    /// # Panics
-    ///
-    /// If this is not the name of a header.
-    #[must_use]
-    #[track_caller]
-    pub fn new(limits: M, name: &'static str) -> Self {
-        let header = header_named(name);
-        Self {
-            limits,
-            name,
-            header,
-        }
-    }
-}
-
-impl<B, M: Limits<String>> Terms<Request<B>> for ByHeader<M> {
-    type Limit = M::Limit;
-
-    fn limit(&self, request: &Request<B>) -> Result<Option<M::Limit>, BadKey> {
-        let key = value(request.headers(), &self.header);
-        let bad = BadKey::in_header(self.name);
-        let handle = key.map(|key| self.limits.at(key).map_err(|_| bad));
-        handle.transpose()
-    }
-}
-
 #[track_caller]
-fn header_named(name: &str) -> HeaderName {
+pub(super) fn header_named(name: &str) -> HeaderName {
     // A panic in a closure would be at its line, and not at that of the caller.
     let Ok(header) = HeaderName::from_bytes(name.as_bytes()) else {
         panic!("`{}` is not the name of a header", name.escape_debug())
@@ -149,7 +78,7 @@ fn header_named(name: &str) -> HeaderName {
     header
 }
 
-fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+pub(super) fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let value = headers.get(name)?;
     let lossy = |_| String::from_utf8_lossy(value.as_bytes()).into_owned();
     Some(value.to_str().map_or_else(lossy, str::to_owned))

@@ -13,7 +13,6 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::limiter::{Limiter, Limits};
-use crate::time::OutOfRange;
 
 use super::Refusal;
 use super::admission::{AskRate, Patience};
@@ -21,7 +20,7 @@ use super::answer::{AsError, AsResponse, Respond};
 use super::call::{Call, Config};
 use super::failure::{Failures, OnFailure};
 use super::refusal::RefusalKind;
-use super::terms::{ByKey, Costed, Direct, Terms};
+use super::terms::{For, Terms};
 
 /// A layer with a limit. `K` says what becomes of a request that does not pass now: it is an
 /// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer), a [`ConcurrencyLayer`](super::ConcurrencyLayer), an
@@ -102,38 +101,39 @@ pub trait Charges {
     const IS_AT_ONCE: bool;
 }
 
-impl<K: Charges, L: Limiter + Clone> LimitLayer<K, Direct<L>> {
+impl<K: Charges, R, L: Limiter> LimitLayer<K, For<R, L>> {
     /// One limit for all requests.
     #[must_use]
-    pub fn new(limit: L) -> Self {
-        Self::with_terms(Direct { limit })
+    pub fn new(limit: L) -> Self
+    where
+        L: Clone,
+    {
+        Self::with_terms(For::all(limit))
     }
-}
 
-impl<K: Charges, M, F> LimitLayer<K, ByKey<M, F>> {
     /// A limit for each key. A request without a key is not limited.
     ///
     /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
     #[must_use]
-    pub fn by_key<R, Key>(limits: M, key: F) -> Self
+    pub fn by_key<M, Key>(
+        limits: M,
+        key: impl Fn(&R) -> Option<Key> + Send + Sync + 'static,
+    ) -> Self
     where
-        M: Limits<Key>,
-        F: Fn(&R) -> Option<Key>,
+        M: Limits<Key, Limit = L> + Send + Sync + 'static,
     {
-        Self::with_terms(ByKey::new(limits, key))
+        Self::with_terms(For::key(limits, key))
     }
-}
 
-impl<K: Charges, T> LimitLayer<K, T> {
-    /// A rule of your own for which limit a request has, and what it costs.
+    /// Another rule for which limit a request has.
     #[must_use]
-    pub fn with_terms(terms: T) -> Self {
+    pub fn with_terms(terms: For<R, L>) -> Self {
         let refuses = K::IS_AT_ONCE.then_some(RefusalKind::TooSoon);
         Self::with(terms, Patience::new(refuses))
     }
 }
 
-impl<K: Charges, T, A> LimitLayer<K, T, A> {
+impl<K: Charges, R, L, A> LimitLayer<K, For<R, L>, A> {
     /// Charges what `cost` says, instead of 1. Zero passes always.
     ///
     /// ```
@@ -156,8 +156,8 @@ impl<K: Charges, T, A> LimitLayer<K, T, A> {
     /// # }
     /// ```
     #[must_use]
-    pub fn costing<R, F: Fn(&R) -> u32>(self, cost: F) -> LimitLayer<K, Costed<T, F>, A> {
-        self.map_terms(|terms| Costed { terms, cost })
+    pub fn costing(self, cost: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
+        self.map_terms(|terms| terms.costing(cost))
     }
 }
 
@@ -177,30 +177,15 @@ impl<K, T, A> LimitLayer<K, T, A> {
     ///
     /// # Panics
     ///
-    /// If it is zero; see [`try_within`](Self::try_within).
+    /// If it is zero.
     #[must_use]
     #[track_caller]
-    pub fn within(self, within: Duration) -> Self
+    pub fn within(mut self, within: Duration) -> Self
     where
         K: Waits,
     {
-        match self.try_within(within) {
-            Ok(layer) => layer,
-            Err(error) => error.panic(),
-        }
-    }
-
-    /// [`within`](Self::within), for a time from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If it is zero.
-    pub fn try_within(mut self, within: Duration) -> Result<Self, OutOfRange>
-    where
-        K: Waits,
-    {
-        self.config.patience = self.config.patience.within(within)?;
-        Ok(self)
+        self.config.patience.within(within);
+        self
     }
 
     /// Refuses a request that would have to wait while `n` requests wait already.
@@ -231,30 +216,15 @@ impl<K, T, A> LimitLayer<K, T, A> {
     ///
     /// # Panics
     ///
-    /// If it is zero; see [`try_max_waiting`](Self::try_max_waiting).
+    /// If it is zero.
     #[must_use]
     #[track_caller]
-    pub fn max_waiting(self, n: u32) -> Self
+    pub fn max_waiting(mut self, n: u32) -> Self
     where
         K: Waits,
     {
-        match self.try_max_waiting(n) {
-            Ok(layer) => layer,
-            Err(error) => error.panic(),
-        }
-    }
-
-    /// [`max_waiting`](Self::max_waiting), for a number from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If it is zero.
-    pub fn try_max_waiting(mut self, n: u32) -> Result<Self, OutOfRange>
-    where
-        K: Waits,
-    {
-        self.config.patience = self.config.patience.max_waiting(n)?;
-        Ok(self)
+        self.config.patience.max_waiting(n);
+        self
     }
 }
 
@@ -296,12 +266,12 @@ impl<K, S: fmt::Debug, T, A> fmt::Debug for Limited<K, S, T, A> {
 }
 
 pin_project! {
-    /// Future of [`Enforce`](super::Enforce) and [`Pace`](super::Pace).
+    /// Future of the service of an [`EnforceLayer`](super::EnforceLayer) and of a [`PaceLayer`](super::PaceLayer).
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct LimitedFuture<S, R, T, A>
     where
         S: Service<R>,
-        T: Terms<R>,
+        T: Terms<Request = R>,
         T::Limit: Limiter,
     {
         #[pin]
@@ -312,7 +282,7 @@ pin_project! {
 impl<S, R, T, A> Future for LimitedFuture<S, R, T, A>
 where
     S: Service<R>,
-    T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+    T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
     A: Respond<R, S::Response, S::Error>,
 {
     type Output = Result<S::Response, A::Error>;
@@ -325,7 +295,7 @@ where
 impl<S, R, T, A> fmt::Debug for LimitedFuture<S, R, T, A>
 where
     S: Service<R>,
-    T: Terms<R>,
+    T: Terms<Request = R>,
     T::Limit: Limiter,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

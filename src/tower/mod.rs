@@ -57,8 +57,8 @@
 //!   `tower::buffer` or a `tower::util::BoxCloneService` is, and then the service is too.
 //! * **`poll_ready` takes nothing.** An idle clone holds no slot and no permit, so it blocks no request.
 //! * **Which limit.** `new` takes one for all requests. `by_key` takes [`Limits`](crate::limiter::Limits) and a closure that returns
-//!   the key; `None` is not limited. `costing` takes a closure that returns the cost. Both run in `call`. The rest is a trait:
-//!   [`Terms`].
+//!   the key; `None` is not limited. `costing` takes a closure that returns the cost. Both run in `call`, and are boxed. The rest is
+//!   [`For::each`].
 //! * **Refused** is an error, [`Error`], which keeps the inner error as it is. With `answering` or `answering_with` it is an HTTP
 //!   response, and the error type is that of the inner service: axum needs no error handler.
 //! * **A kill switch, a shadow mode, a share, an observer** are put around the limit before the layer gets it:
@@ -76,7 +76,7 @@
 //! | key | from | limits |
 //! |---|---|---|
 //! | the user or account that a layer in front has authenticated | [`extension_key`] | a person, on any network and device |
-//! | an API key | [`header_key`], [`ByHeader`] | a program; only after the key has been checked, or a caller invents a new one for each request |
+//! | an API key | [`header_key`], [`For::header`] | a program; only after the key has been checked, or a caller invents a new one for each request |
 //! | the address | [`ClientIp`] | a client without an account: sign-in, sign-up, public pages |
 //! | the host, of an outbound request | [`host_key`] | what this program sends to a provider |
 //!
@@ -145,8 +145,8 @@
 //! | `Infallible: From<Error<…>>`, from axum | the layer has no [`answering`](LimitLayer::answering), so a refusal is an error |
 //! | `oneshot`, `ready` or `call` "exists but its trait bounds were not satisfied" | the inner service is not `Clone`; or it is not for HTTP, and a layer with permits or a shedder has no [`until_response`](LimitLayer::until_response) |
 //! | "type annotations needed" for the argument of a closure | it needs the type of the request: `\|request: &http::Request<Body>\| …` |
+//! | expected one request, found another, of `Terms` | a layer is for one type of request: make one for each, with clones of the limit |
 //! | "lifetime may not live long enough" in the key | the key borrows from the request: return an owned one, such as a `String` |
-//! | expected [`Importance`](crate::shed::Importance), found [`Class`](crate::shed::Class) | [`http_class`] is for a `WorkerUtilization`; a `FleetUsage` has two classes |
 //!
 //! # What it leaves to others
 //!
@@ -175,21 +175,35 @@ mod refusal;
 mod shed;
 mod terms;
 
-pub use adaptive::{
-    Adapt, AdaptFuture, Adapting, AdaptiveLayer, ByStatus, Classified, Classify, ReportOutcome,
-};
-pub use answer::{Answer, AsError, AsResponse, Respond};
+pub use adaptive::AdaptiveLayer;
+pub use answer::{Answer, AsError, AsResponse};
 pub use answers::{Answers, AnswersWithBody};
 pub use client_ip::{ClientIp, ClientKey, Proxies, ProxyHeader};
-pub use concurrency::{Admitting, Concurrency, ConcurrencyFuture, ConcurrencyLayer};
-pub use enforce::{Enforce, EnforceFuture, EnforceLayer, Enforcing};
+pub use concurrency::ConcurrencyLayer;
+pub use enforce::EnforceLayer;
 pub use error::Error;
 pub use failure::{Failures, OnFailure};
-pub use feedback::{FeedbackFuture, FeedbackLayer, FeedbackService};
-pub use held::{Held, Hold, UntilBody, UntilResponse};
-pub use keys::{ByHeader, extension_key, header_key, host_key};
-pub use layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
-pub use pace::{Pace, PaceFuture, PaceLayer, Pacing};
+pub use feedback::FeedbackLayer;
+pub use held::{Held, UntilBody, UntilResponse};
+pub use keys::{extension_key, header_key, host_key};
+pub use layer::{LimitLayer, Limited};
+pub use pace::PaceLayer;
 pub use refusal::Refusal;
-pub use shed::{AtClass, ByClass, Shed, ShedLayer, Shedding, http_class};
-pub use terms::{BadKey, ByKey, Costed, Direct, Terms};
+pub use shed::{ShedLayer, http_class};
+pub use terms::{BadKey, For};
+
+/// What the types of layers and services are made of: futures, markers, and the traits that tell them apart. Few programs name them.
+pub mod futures {
+    pub use crate::tower::adaptive::{
+        AdaptFuture, Adapting, ByStatus, Classified, Classify, ReportOutcome,
+    };
+    pub use crate::tower::answer::Respond;
+    pub use crate::tower::concurrency::{Admitting, ConcurrencyFuture};
+    pub use crate::tower::enforce::Enforcing;
+    pub use crate::tower::feedback::{FeedbackFuture, FeedbackService};
+    pub use crate::tower::held::Hold;
+    pub use crate::tower::layer::{Charges, LimitedFuture, Waits};
+    pub use crate::tower::pace::Pacing;
+    pub use crate::tower::shed::{AtClass, Shedding};
+    pub use crate::tower::terms::Terms;
+}

@@ -60,12 +60,6 @@ use super::terms::Terms;
 #[doc(alias("RateLimitLayer", "ServiceBuilder"))]
 pub type PaceLayer<T, A = AsError> = LimitLayer<Pacing, T, A>;
 
-/// Service of [`PaceLayer`].
-pub type Pace<S, T, A = AsError> = Limited<Pacing, S, T, A>;
-
-/// Future of [`Pace`].
-pub type PaceFuture<S, R, T, A> = LimitedFuture<S, R, T, A>;
-
 /// What a [`PaceLayer`] does.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -112,27 +106,27 @@ impl<T, A> PaceLayer<T, A> {
     where
         T: Clone,
     {
-        let feedback = FeedbackLayer::with_terms(self.terms().clone());
+        let feedback = FeedbackLayer::of(self.terms().clone());
         (self, feedback)
     }
 }
 
-impl<S, T, A, R> Service<R> for Pace<S, T, A>
+impl<S, T, A, R> Service<R> for Limited<Pacing, S, T, A>
 where
     S: Service<R> + Clone,
-    T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+    T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
     A: Respond<R, S::Response, S::Error>,
 {
     type Response = S::Response;
     type Error = A::Error;
-    type Future = PaceFuture<S, R, T, A>;
+    type Future = LimitedFuture<S, R, T, A>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
         Poll::Ready(Ok(()))
     }
 
     /// The future has a clone of the inner service, and makes it ready when the request has passed.
-    fn call(&mut self, request: R) -> PaceFuture<S, R, T, A> {
+    fn call(&mut self, request: R) -> LimitedFuture<S, R, T, A> {
         LimitedFuture {
             call: Call::new(&self.config, self.inner.clone(), request, AskRate::new),
         }

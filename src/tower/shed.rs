@@ -9,9 +9,9 @@ use super::admission::Patience;
 use super::answer::AsError;
 use super::concurrency::Admitting;
 use super::held::{UntilBody, UntilResponse};
-use super::layer::{LimitLayer, Limited};
+use super::layer::LimitLayer;
 use super::refusal::RefusalKind;
-use super::terms::{BadKey, Terms};
+use super::terms::For;
 
 /// Refuses requests that a load shedder does not admit, at once.
 ///
@@ -66,34 +66,33 @@ use super::terms::{BadKey, Terms};
 #[doc(alias = "LoadShedLayer")]
 pub type ShedLayer<T, A = AsError, H = UntilBody> = LimitLayer<Admitting<H, Shedding>, T, A>;
 
-/// Service of [`ShedLayer`].
-pub type Shed<S, T, A = AsError, H = UntilBody> = Limited<Admitting<H, Shedding>, S, T, A>;
-
 /// What a [`ShedLayer`] does.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Shedding;
 
-impl<D, F> ShedLayer<ByClass<D, F>> {
+impl<R, C, D> ShedLayer<For<R, AtClass<D, C>>> {
     /// Asks `shedder` about each request, by its class.
     ///
     /// The closure needs the type of the request: `|request: &http::Request<Body>| …`. [`http_class`] makes one. If it panics, the
     /// request is admitted: see [`on_failure`](LimitLayer::on_failure).
     #[must_use]
-    pub fn new<R, C>(shedder: D, class: F) -> Self
+    pub fn new(shedder: D, class: impl Fn(&R) -> C + Send + Sync + 'static) -> Self
     where
         C: Clone,
-        D: Admit<C> + Clone,
-        F: Fn(&R) -> C,
+        D: Admit<C> + Clone + Send + Sync + 'static,
     {
-        Self::with_terms(ByClass { shedder, class })
+        Self::with_terms(For::each(move |request| {
+            let (shedder, class) = (shedder.clone(), class(request));
+            Ok(Some(AtClass { shedder, class }))
+        }))
     }
 }
 
-impl<T> ShedLayer<T> {
-    /// A rule of your own for which shedder a request has.
+impl<R, D: Admit> ShedLayer<For<R, D>> {
+    /// Another rule for which shedder a request has.
     #[must_use]
-    pub fn with_terms(terms: T) -> Self {
+    pub fn with_terms(terms: For<R, D>) -> Self {
         Self::with(terms, Patience::new(Some(RefusalKind::Shed)))
     }
 }
@@ -103,28 +102,6 @@ impl<T, A, H> ShedLayer<T, A, H> {
     #[must_use]
     pub fn until_response(self) -> ShedLayer<T, A, UntilResponse> {
         self.of_kind()
-    }
-}
-
-/// One shedder for all requests, by their class.
-#[derive(Clone, Debug)]
-pub struct ByClass<D, F> {
-    shedder: D,
-    class: F,
-}
-
-impl<R, C, D, F> Terms<R> for ByClass<D, F>
-where
-    C: Clone,
-    D: Admit<C> + Clone,
-    F: Fn(&R) -> C,
-{
-    type Limit = AtClass<D, C>;
-
-    fn limit(&self, request: &R) -> Result<Option<AtClass<D, C>>, BadKey> {
-        let class = (self.class)(request);
-        let shedder = self.shedder.clone();
-        Ok(Some(AtClass { shedder, class }))
     }
 }
 

@@ -12,27 +12,35 @@ use futures::Stream;
 use futures::sink::Drain;
 use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
+use paceline::concurrency::futures::{
+    AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits,
+};
 use paceline::concurrency::{
-    AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Adaptive,
-    AdaptivePermit, Admit, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit, Permits,
-    PermitsAt,
+    Adaptive, AdaptivePermit, Admit, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit,
+    Permits, PermitsAt,
 };
 use paceline::config::ConfigError;
 use paceline::fair::{Claim, ClientTerms, Division, FairShare, Newcomers};
 use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
+use paceline::limiter::futures::{
+    Acquire, AcquireAt, AcquireOne, AcquireWithin, AcquireWithinAt, Obeying,
+};
 use paceline::limiter::{
-    Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, AsKey,
-    ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter,
-    LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer, Owned, PolicyExt, Quota, Reporter,
-    Share, Shared, Stats, Status, Switch, SwitchExt, SwitchStats, Switched, TooCostly, WhenFull,
+    AcquireError, AsKey, ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed,
+    KeyedAt, Limiter, LimiterExt, Limits, Mode, Obey, Observed, Observer, Owned, PolicyExt, Quota,
+    Reporter, Share, Shared, Stats, Status, Switch, SwitchExt, SwitchStats, Switched, TooCostly,
+    WhenFull,
+};
+use paceline::policy::states::{
+    FixedWindowState, IntervalState, SlidingCounterState, SlidingLogState, TokenBucketState,
 };
 use paceline::policy::{
-    All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
-    SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
+    All, Decision, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket,
+    Unlimited,
 };
 use paceline::shed::{
-    Class, ClassStats, FleetUsage, Importance, InUse, Sensor, UsagePermit, WorkerUtilization,
+    Class, ClassStats, FleetUsage, InUse, Sensor, UsagePermit, WorkerUtilization,
 };
 use paceline::sink::{
     EnforceSends, Exceeded as ExceededInSink, GroupSends, PaceSends, PaceSendsByCost, PaceSinkExt,
@@ -92,7 +100,7 @@ fn values_are_plain() {
     value::<ClientTerms>();
     value::<OnError>();
     value::<Outcome>();
-    value::<Importance>();
+    value::<Class>();
     value::<Class>();
     value::<ClassStats>();
     value::<InUse>();
@@ -190,7 +198,8 @@ fn everything_can_be_sent_shared_and_moved() {
 
 #[test]
 fn what_is_settled_can_be_sent_shared_and_printed() {
-    use paceline::limiter::{Reservation, Reserve, ReserveWithin, Settle};
+    use paceline::limiter::futures::{Reserve, ReserveWithin};
+    use paceline::limiter::{Reservation, Settle};
 
     fn settles<L: Settle>() {}
     settles::<Shared<Interval>>();
@@ -206,7 +215,8 @@ fn what_is_settled_can_be_sent_shared_and_printed() {
 
 #[test]
 fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
-    use paceline::limiter::{Combined, DynLimiter, Line, LineError, Part, Priority, Together};
+    use paceline::limiter::futures::{Part, Together};
+    use paceline::limiter::{Combined, DynLimiter, Line, LineError, Priority};
 
     // Those are sealed: a `Member` of them, and `Charge`, cannot be named.
     fn part<L: Part>() {}
@@ -230,9 +240,8 @@ fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
 #[test]
 fn what_a_configuration_has_can_be_sent_shared_and_printed() {
     use paceline::config::{Changes, LimitConfig, LimitsConfig, NamedLimits};
-    use paceline::policy::{
-        AlignedWindow, AlignedWindowState, Alignment, AnyPolicy, AnyPolicyState, PerRequest,
-    };
+    use paceline::policy::states::{AlignedWindowState, AnyPolicyState};
+    use paceline::policy::{AlignedWindow, Alignment, AnyPolicy, PerRequest};
     use paceline::time::WallClock;
 
     value::<Alignment>();
@@ -425,30 +434,31 @@ fn sensors_can_be_shared_and_moved() {
 #[cfg(feature = "tower")]
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
+    use paceline::tower::futures::{
+        AdaptFuture, Adapting, Admitting, AtClass, ByStatus, Charges, Classified, Classify,
+        ConcurrencyFuture, Enforcing, FeedbackFuture, FeedbackService, Hold, LimitedFuture, Pacing,
+        ReportOutcome, Respond, Shedding, Terms, Waits,
+    };
     use paceline::tower::{
-        Adapt, AdaptFuture, Adapting, AdaptiveLayer, Admitting, Answer, Answers, AnswersWithBody,
-        AsError, AsResponse, AtClass, BadKey, ByClass, ByHeader, ByKey, ByStatus, Charges,
-        Classified, Classify, ClientIp, ClientKey, Concurrency, ConcurrencyFuture,
-        ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
-        Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Held, Hold, LimitLayer, Limited,
-        LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, Proxies, ProxyHeader,
-        Refusal, ReportOutcome, Respond, Shed, ShedLayer, Shedding, Terms, UntilBody,
-        UntilResponse, Waits,
+        AdaptiveLayer, Answer, Answers, AnswersWithBody, AsError, AsResponse, BadKey, ClientIp,
+        ClientKey, ConcurrencyLayer, EnforceLayer, Error, Failures, FeedbackLayer, For, Held,
+        LimitLayer, Limited, OnFailure, PaceLayer, Proxies, ProxyHeader, Refusal, ShedLayer,
+        UntilBody, UntilResponse,
     };
 
-    type Key = fn(&u8) -> Option<u8>;
-    type One = Direct<Shared<Interval>>;
-    type Each = Costed<ByKey<Keyed<u8, Interval>, Key>, fn(&u8) -> u32>;
+    type One = For<u8, Shared<Interval>>;
+    // A request need be neither sent nor shared for its layer to be.
+    type Each = For<*const u8, KeyedAt<u8, Interval>>;
     type Inner = tower::util::ServiceFn<fn(u8) -> Ready<Result<u8, ()>>>;
     type Answered = AsResponse<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>;
-    type Many = Direct<Permits>;
-    type Permit = ByKey<KeyedPermits<u8>, Key>;
-    type Following = Direct<Adaptive<Aimd>>;
+    type Many = For<u8, Permits>;
+    type Permit = For<u8, PermitsAt<u8>>;
+    type Following = For<u8, Adaptive<Aimd>>;
     fn answer<A: Answer<u8>>() {}
     fn answer_text<A: Answer<String>>() {}
     fn hold<H: Hold<u8, ()>>() {}
     fn respond<A: Respond<u8, u8, u8>>() {}
-    fn terms<T: Terms<u8>>() {}
+    fn terms<T: Terms<Request = u8>>() {}
     fn waits<K: Waits>() {}
     fn charges<K: Charges>() {}
     fn reports<G: ReportOutcome>() {}
@@ -458,7 +468,6 @@ fn layers_and_services_can_be_shared_and_moved() {
     hold::<UntilResponse>();
     respond::<AsError>();
     terms::<One>();
-    terms::<Each>();
     terms::<Permit>();
     waits::<Pacing>();
     charges::<Enforcing>();
@@ -476,8 +485,6 @@ fn layers_and_services_can_be_shared_and_moved() {
     error::<BadKey>();
     free::<Answers>();
     free::<AnswersWithBody<u8>>();
-    free::<ByHeader<Keyed<String, Interval>>>();
-    free::<ByHeader<KeyedPermits<String>>>();
     free::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
     free::<Proxies>();
     shown::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
@@ -489,25 +496,25 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<EnforceLayer<Each, Answered>>();
     free::<PaceLayer<One>>();
     free::<ConcurrencyLayer<Many, AsError, UntilBody>>();
-    free::<ShedLayer<ByClass<FleetUsage, fn(&u8) -> Importance>, Answered>>();
-    free::<Shed<Inner, ByClass<WorkerUtilization, fn(&u8) -> Class>>>();
+    free::<ShedLayer<For<u8, AtClass<FleetUsage, Class>>, Answered>>();
+    free::<
+        Limited<Admitting<UntilBody, Shedding>, Inner, For<u8, AtClass<WorkerUtilization, Class>>>,
+    >();
     free::<AtClass<WorkerUtilization, Class>>();
     shown::<Shedding>();
     free::<AdaptiveLayer<Following, ByStatus, AsError, UntilBody>>();
-    free::<Adapt<Inner, Following>>();
+    free::<Limited<Adapting<UntilBody>, Inner, Classified<Following, ByStatus>>>();
     free::<AdaptFuture<Inner, u8, Following, ByStatus, AsError, UntilResponse>>();
-    free::<Enforce<Inner, Each>>();
-    free::<Pace<Inner, One>>();
-    free::<Concurrency<Inner, Permit>>();
-    free::<EnforceFuture<Inner, u8, Each, AsError>>();
-    free::<PaceFuture<Inner, u8, One, AsError>>();
+    free::<Limited<Enforcing, Inner, Each>>();
+    free::<Limited<Admitting<UntilBody>, Inner, Permit>>();
     free::<ConcurrencyFuture<Inner, u8, Many, AsError, UntilResponse>>();
     free::<Held<u8>>();
     free::<FeedbackLayer<Each>>();
     free::<FeedbackService<Inner, Each>>();
     // What remains to be done on a server is a future that need not be `Sync`.
-    movable::<FeedbackFuture<Inner, u8, Each>>();
-    shown::<FeedbackFuture<Inner, u8, Each>>();
-    shown::<Enforce<Inner, One>>();
+    movable::<FeedbackFuture<Inner, u8, One>>();
+    shown::<FeedbackFuture<Inner, u8, One>>();
+    shown::<Limited<Enforcing, Inner, One>>();
+    shown::<One>();
     shown::<Held<u8>>();
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::policy::{Decision, Interval, IntervalState, Policy};
+use paceline::policy::states::IntervalState;
+use paceline::policy::{Decision, Interval, Policy};
 use paceline::prelude::*;
 use paceline::time::Tick;
 use tokio::runtime::Builder;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use paceline::policy::{AnyPolicy, AnyPolicyState, Decision, Policy};
+use paceline::policy::states::AnyPolicyState;
+use paceline::policy::{AnyPolicy, Decision, Policy};
 use paceline::time::{Rate, Tick};
 
 use crate::Failure;

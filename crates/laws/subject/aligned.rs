@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use paceline::policy::{
-    AlignedWindow, AlignedWindowState, Alignment, Decision, Policy, Quota, Status,
-};
+use paceline::policy::states::AlignedWindowState;
+use paceline::policy::{AlignedWindow, Alignment, Decision, Policy, Quota, Status};
 use paceline::time::{Tick, WallClock};
 use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 

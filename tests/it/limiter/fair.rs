@@ -52,7 +52,11 @@ fn share_of(clients: &Clients, client: &'static str) -> ClientShare<&'static str
 
 /// Four clients in their first cycle, each with its default share.
 fn four() -> Clients {
-    let clients = Fair::new(FairShare::new(40, CYCLE).with_reservation(1_000));
+    let clients = Fair::new(
+        FairShare::new(40, CYCLE)
+            .try_with_reservation(1_000)
+            .unwrap(),
+    );
     for client in ["a", "b", "c", "d"] {
         assert!(clients.try_acquire(&client, 1).is_pass());
         clients.at(client).refund(1);
@@ -339,7 +343,9 @@ async fn a_retune_asks_for_the_terms_of_known_clients_again() {
     let weight = Arc::new(Mutex::new(1));
     let of_a = Arc::clone(&weight);
     let clients = fair(40).with_terms(move |client| match *client {
-        "a" => ClientTerms::new().with_weight(*of_a.lock().unwrap()),
+        "a" => ClientTerms::new()
+            .try_with_weight(*of_a.lock().unwrap())
+            .unwrap(),
         _ => ClientTerms::new(),
     });
     assert_eq!(pass(&clients, "a", 1) + pass(&clients, "b", 1), 2);
@@ -422,7 +428,7 @@ async fn a_change_of_the_mode_lets_every_waiter_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn clients_beyond_the_bound_share_one_share_and_one_queue() {
-    let share = FairShare::new(9, CYCLE).with_max_clients(2);
+    let share = FairShare::new(9, CYCLE).try_with_max_clients(2).unwrap();
     let clients: Fair<u32> = Fair::new(share);
     let passed = (0..100).filter(|client| clients.try_acquire(client, 1).is_pass());
     // Two with their own share of a third, in which they asked for 1, and all others with one share.
@@ -442,7 +448,7 @@ async fn clients_beyond_the_bound_share_one_share_and_one_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_client_is_forgotten_with_its_queue() {
-    let share = FairShare::new(4, CYCLE).forgetting_after(2);
+    let share = FairShare::new(4, CYCLE).try_forgetting_after(2).unwrap();
     let clients: Clients = Fair::new(share);
     assert!(clients.try_acquire(&"a", 4).is_pass());
     let mut waiter = Driven::new(clients.acquire_one("a"));
@@ -463,7 +469,7 @@ async fn an_idle_client_is_forgotten_with_its_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_with_a_waiter_is_not_forgotten() {
-    let share = FairShare::new(4, CYCLE).forgetting_after(1);
+    let share = FairShare::new(4, CYCLE).try_forgetting_after(1).unwrap();
     let clients: Clients = Fair::new(share);
     assert!(clients.try_acquire(&"a", 4).is_pass());
     clients.pause_for(ms(1_000));
@@ -482,7 +488,7 @@ async fn a_client_with_a_waiter_is_not_forgotten() {
 /// A handle that looked, was told that it may pass, and stays idle for so long that its client is forgotten.
 #[tokio::test(start_paused = true)]
 async fn a_handle_with_a_reserved_position_outlives_many_cycles() {
-    let share = FairShare::new(1, CYCLE).forgetting_after(1);
+    let share = FairShare::new(1, CYCLE).try_forgetting_after(1).unwrap();
     let clients: Clients = Fair::new(share);
     assert!(clients.try_acquire(&"a", 1).is_pass());
     let mut handle = Driven::new(clients.at("a"));
@@ -617,7 +623,10 @@ async fn a_switch_makes_it_shadow_for_some_clients() {
 async fn weights_and_bounds_are_those_of_the_client() {
     let clients = Fair::new(FairShare::new(40, CYCLE).with_division(Division::MaxMin)).with_terms(
         |client: &&'static str| match *client {
-            "large" => ClientTerms::new().with_weight(3).with_most_lent(0),
+            "large" => ClientTerms::new()
+                .try_with_weight(3)
+                .unwrap()
+                .with_most_lent(0),
             _ => ClientTerms::new(),
         },
     );
@@ -758,7 +767,7 @@ async fn a_client_waits_until_what_it_was_charged_is_spent_and_the_others_do_not
 
 #[tokio::test(start_paused = true)]
 async fn a_new_client_is_charged_and_one_without_room_with_all_others() {
-    let clients: Clients = Fair::new(FairShare::new(40, CYCLE).with_max_clients(1));
+    let clients: Clients = Fair::new(FairShare::new(40, CYCLE).try_with_max_clients(1).unwrap());
     clients.at("a").charge(0);
     assert!(clients.is_empty());
     clients.at("a").charge(3);

@@ -82,13 +82,16 @@ fn share() -> impl Strategy<Value = FairShare> {
     parameters.prop_map(|(capacity, reservation, newcomers, division, options)| {
         let (carries, paces, smoothing, idle_cycles) = options;
         FairShare::new(capacity, CYCLE)
-            .with_reservation(reservation)
+            .try_with_reservation(reservation)
+            .unwrap()
             .with_newcomers(newcomers)
             .with_division(division)
             .with_carry(carries)
             .with_pacing(paces)
-            .with_smoothing(smoothing)
-            .forgetting_after(idle_cycles)
+            .try_with_smoothing(smoothing)
+            .unwrap()
+            .try_forgetting_after(idle_cycles)
+            .unwrap()
     })
 }
 
@@ -190,7 +193,8 @@ async fn goes_on(oracle: &mut Oracle<Clients>, event: Event) {
         Event::Retunes(capacity) => {
             let share = limit.share();
             let other = FairShare::new(capacity, CYCLE)
-                .with_reservation(share.reservation())
+                .try_with_reservation(share.reservation())
+                .unwrap()
                 .with_newcomers(share.newcomers())
                 .with_division(share.division())
                 .with_pacing(share.paces());
@@ -283,7 +287,7 @@ proptest! {
         charges in prop::collection::vec((0..400_u64, 0..4_usize, 1..20_u32), 0..4),
     ) {
         paused_runtime().block_on(async {
-            let share = FairShare::new(capacity, CYCLE).with_reservation(reservation);
+            let share = FairShare::new(capacity, CYCLE).try_with_reservation(reservation).unwrap();
             let clients: Fair<usize> = Fair::new(share);
             let start = now();
             for (at, client, cost) in charges {

@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use paceline::concurrency::Admit;
-use paceline::shed::{FleetUsage, Importance, UsagePermit};
+use paceline::shed::{Class, FleetUsage, UsagePermit};
 use proptest::prelude::*;
 
 use super::fleet_cases::CASES;
 
-const fn importance(kind: char) -> Importance {
+const fn importance(kind: char) -> Class {
     match kind {
-        'c' => Importance::Critical,
-        _ => Importance::Sheddable,
+        'c' => Class::Critical,
+        _ => Class::Sheddable(0),
     }
 }
 
@@ -46,26 +46,26 @@ fn admission_follows_the_table() {
 #[test]
 fn a_finished_request_makes_room_for_another_of_its_kind_and_of_the_other() {
     let usage = FleetUsage::new(2, 1);
-    let critical = usage.admit(Importance::Critical).unwrap();
-    let sheddable = usage.admit(Importance::Sheddable).unwrap();
-    assert!(usage.admit(Importance::Sheddable).is_none());
+    let critical = usage.admit(Class::Critical).unwrap();
+    let sheddable = usage.admit(Class::Sheddable(0)).unwrap();
+    assert!(usage.admit(Class::Sheddable(0)).is_none());
     drop(sheddable);
-    let again = usage.admit(Importance::Sheddable).unwrap();
-    let beyond = usage.admit(Importance::Critical).unwrap();
+    let again = usage.admit(Class::Sheddable(0)).unwrap();
+    let beyond = usage.admit(Class::Critical).unwrap();
     drop(again);
-    assert!(usage.admit(Importance::Sheddable).is_none(), "two critical");
+    assert!(usage.admit(Class::Sheddable(0)).is_none(), "two critical");
     drop((critical, beyond));
-    assert!(usage.admit(Importance::Sheddable).is_some());
+    assert!(usage.admit(Class::Sheddable(0)).is_some());
 }
 
 #[test]
 fn clones_count_together_and_a_permit_may_be_dropped_in_another_thread() {
     let usage = FleetUsage::new(1, 0);
     let other = usage.clone();
-    let permit = other.admit(Importance::Sheddable).unwrap();
-    assert!(usage.admit(Importance::Sheddable).is_none());
+    let permit = other.admit(Class::Sheddable(0)).unwrap();
+    assert!(usage.admit(Class::Sheddable(0)).is_none());
     thread::spawn(move || drop(permit)).join().unwrap();
-    assert!(usage.admit(Importance::Sheddable).is_some());
+    assert!(usage.admit(Class::Sheddable(0)).is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +73,7 @@ async fn a_request_that_is_cancelled_is_no_longer_under_way() {
     let usage = FleetUsage::new(1, 0);
     let handle = usage.clone();
     let task = tokio::spawn(async move {
-        let _under_way = handle.admit(Importance::Sheddable);
+        let _under_way = handle.admit(Class::Sheddable(0));
         std::future::pending::<()>().await;
     });
     tokio::task::yield_now().await;
@@ -85,23 +85,23 @@ async fn a_request_that_is_cancelled_is_no_longer_under_way() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handle_admits_by_importance_and_never_queues() {
-    async fn ask<A>(handle: &mut A, importance: Importance) -> Option<UsagePermit>
+    async fn ask<A>(handle: &mut A, importance: Class) -> Option<UsagePermit>
     where
-        A: Admit<Importance, Guard = UsagePermit, Error = Infallible> + ?Sized,
+        A: Admit<Class, Guard = UsagePermit, Error = Infallible> + ?Sized,
     {
         let Ok(admitted) = poll_fn(|cx| handle.poll_admit(importance, cx)).await;
         admitted
     }
     let usage = FleetUsage::new(2, 1);
-    let mut other: Box<dyn Admit<Importance, Guard = UsagePermit, Error = Infallible>> =
+    let mut other: Box<dyn Admit<Class, Guard = UsagePermit, Error = Infallible>> =
         Box::new(usage.clone());
-    let sheddable = ask(&mut usage.clone(), Importance::Sheddable).await;
+    let sheddable = ask(&mut usage.clone(), Class::Sheddable(0)).await;
     assert!(sheddable.is_some());
-    assert!(ask(&mut *other, Importance::Sheddable).await.is_none());
-    let tried = poll_fn(|cx| other.poll_try_admit(Importance::Sheddable, cx)).await;
+    assert!(ask(&mut *other, Class::Sheddable(0)).await.is_none());
+    let tried = poll_fn(|cx| other.poll_try_admit(Class::Sheddable(0), cx)).await;
     assert!(tried.unwrap().is_none());
     other.give_up();
-    assert!(ask(&mut *other, Importance::Critical).await.is_some());
+    assert!(ask(&mut *other, Class::Critical).await.is_some());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn threads_never_exceed_the_bounds_together() {
         for _ in 0..6 {
             scope.spawn(|| {
                 for _ in 0..2_000 {
-                    if let Some(_permit) = usage.admit(Importance::Sheddable) {
+                    if let Some(_permit) = usage.admit(Class::Sheddable(0)) {
                         let now = sheddable.fetch_add(1, Ordering::SeqCst) + 1;
                         most.fetch_max(now, Ordering::SeqCst);
                         thread::yield_now();

@@ -78,7 +78,10 @@ async fn a_type_can_be_a_sensor() {
 #[tokio::test(start_paused = true)]
 async fn the_task_ends_with_the_last_clone() {
     let dial = Dial::at(1.0);
-    let shedder = dial.shedder().with_period(Duration::from_secs(3600));
+    let shedder = dial
+        .shedder()
+        .try_with_period(Duration::from_secs(3600))
+        .unwrap();
     let _ = Timeline::of(&shedder).await;
     let clone = shedder.clone();
     drop(shedder);
@@ -104,7 +107,10 @@ fn clones_in_many_threads_start_one_task() {
         .build()
         .unwrap();
     let dial = Dial::at(0.5);
-    let shedder = dial.shedder().with_period(Duration::from_secs(3600));
+    let shedder = dial
+        .shedder()
+        .try_with_period(Duration::from_secs(3600))
+        .unwrap();
     runtime.block_on(async {
         let requests = (0..64).map(|_| {
             let shedder = shedder.clone();
@@ -223,7 +229,7 @@ async fn a_process_that_slept_for_an_hour_sheds_nothing_when_it_wakes_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sample_counts_for_no_longer_than_the_delay() {
-    let shedder = Dial::at(1.0).shedder().with_period(ms(60_000));
+    let shedder = Dial::at(1.0).shedder().try_with_period(ms(60_000)).unwrap();
     let timeline = Timeline::of(&shedder).await;
     timeline.at(60_000).await;
     assert_eq!(shedder.amount().to_bits(), 0_f64.to_bits());

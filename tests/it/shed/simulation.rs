@@ -182,7 +182,14 @@ impl Service {
         let measured = Arc::clone(&self.measured);
         let sensor = move || f64::from_bits(measured.load(Ordering::Relaxed));
         let shedder = WorkerUtilization::new(sensor).with_classes(3);
-        Some(shedder.with_delay(delay).with_ramp(ramp).with_seed(seed))
+        Some(
+            shedder
+                .try_with_delay(delay)
+                .unwrap()
+                .try_with_ramp(ramp)
+                .unwrap()
+                .with_seed(seed),
+        )
     }
 
     /// The worker that is free first takes the request. How long the answer takes, in seconds.

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use futures::{StreamExt, stream};
 use paceline::concurrency::Admit;
 use paceline::limiter::{Mode, Share, Switch, Switched};
-use paceline::shed::{Class, FleetUsage, Importance, WorkerUtilization};
+use paceline::shed::{Class, FleetUsage, WorkerUtilization};
 use paceline::stream::PaceStreamExt;
 
 use super::fleet_cases::CASES;
@@ -149,10 +149,10 @@ async fn clones_have_one_switch_and_number_their_requests_together() {
     assert_eq!(shed, 5_000);
 }
 
-const fn importance(kind: char) -> Importance {
+const fn importance(kind: char) -> Class {
     match kind {
-        'c' => Importance::Critical,
-        _ => Importance::Sheddable,
+        'c' => Class::Critical,
+        _ => Class::Sheddable(0),
     }
 }
 
@@ -196,7 +196,7 @@ async fn of_requests_beyond_the_capacity_a_share_is_shed_and_the_others_hold_not
     let mut switched = Switched::new(usage.clone(), switch.clone());
     let mut held = Vec::new();
     for _ in 0..10_000 {
-        held.push(ask(&mut switched, Importance::Sheddable).await);
+        held.push(ask(&mut switched, Class::Sheddable(0)).await);
     }
     let with = held
         .iter()
@@ -211,10 +211,10 @@ async fn of_requests_beyond_the_capacity_a_share_is_shed_and_the_others_hold_not
     assert_eq!(usage.in_use().sheddable, 0);
 
     switch.set_share(Share::FULL);
-    let first = ask(&mut switched, Importance::Sheddable).await;
-    let second = ask(&mut switched, Importance::Sheddable).await;
+    let first = ask(&mut switched, Class::Sheddable(0)).await;
+    let second = ask(&mut switched, Class::Sheddable(0)).await;
     assert!(matches!((&first, &second), (Some(Some(_)), Some(Some(_)))));
-    assert!(ask(&mut switched, Importance::Sheddable).await.is_none());
+    assert!(ask(&mut switched, Class::Sheddable(0)).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,12 +222,12 @@ async fn a_request_without_a_guard_leaves_the_count_as_it_was_when_the_switch_is
     let usage = FleetUsage::new(1, 0);
     let switch = Switch::new().with_mode(Mode::Off);
     let mut switched = Switched::new(usage.clone(), switch.clone());
-    let before = ask(&mut switched, Importance::Sheddable).await;
+    let before = ask(&mut switched, Class::Sheddable(0)).await;
     assert!(matches!(before, Some(None)));
     switch.set_mode(Mode::Active);
-    let first = ask(&mut switched, Importance::Sheddable).await;
+    let first = ask(&mut switched, Class::Sheddable(0)).await;
     assert!(matches!(first, Some(Some(_))), "it is not known");
-    assert!(ask(&mut switched, Importance::Sheddable).await.is_none());
+    assert!(ask(&mut switched, Class::Sheddable(0)).await.is_none());
     drop(before);
     assert_eq!(usage.in_use().sheddable, 1);
 }

@@ -60,8 +60,12 @@ const fn class(item: u32) -> Class {
 /// The first class is gone after 20 ms, and the second after 30.
 fn overloaded() -> WorkerUtilization {
     let shedder = WorkerUtilization::new(|| 1.0).with_classes(2);
-    let shedder = shedder.with_period(ms(5)).with_delay(ms(10));
-    shedder.with_ramp(ms(20))
+    let shedder = shedder
+        .try_with_period(ms(5))
+        .unwrap()
+        .try_with_delay(ms(10))
+        .unwrap();
+    shedder.try_with_ramp(ms(20)).unwrap()
 }
 
 #[tokio::test(start_paused = true)]

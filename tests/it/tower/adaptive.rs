@@ -13,7 +13,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use paceline::concurrency::{Adaptive, Aimd, Controller, Gradient, Outcome};
 use paceline::time::Tick;
-use paceline::tower::{AdaptiveLayer, BadKey, ByStatus, Classify, Error, Failures, Terms};
+use paceline::tower::futures::{ByStatus, Classify};
+use paceline::tower::{AdaptiveLayer, BadKey, Error, Failures, For};
 use testkit::clock::jump;
 use testkit::probe::service::{Inner, InnerError, Part, Stage, TestBody};
 use testkit::wakes::Driven;
@@ -333,27 +334,18 @@ async fn a_refusal_can_be_answered_and_reports_nothing() {
     assert_eq!(outcomes(&adaptive), [success(0)]);
 }
 
-/// A limit for each host.
-#[derive(Clone)]
-struct ByHost([Adaptive<Recorded>; 2]);
-
-impl Terms<Request<()>> for ByHost {
-    type Limit = Adaptive<Recorded>;
-
-    fn limit(&self, request: &Request<()>) -> Result<Option<Self::Limit>, BadKey> {
-        match request.uri().path() {
-            "/a" => Ok(Some(self.0[0].clone())),
-            "/b" => Ok(Some(self.0[1].clone())),
-            "/bad" => Err(BadKey::default()),
-            _ => Ok(None),
-        }
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn terms_choose_the_limit_of_a_request() {
     let hosts = [1, 2].map(|n| Adaptive::new(Recorded::at(n)));
-    let layer = AdaptiveLayer::with_terms(ByHost(hosts.clone()));
+    let [a, b] = hosts.clone();
+    let layer = AdaptiveLayer::with_terms(For::each(move |request: &Request<()>| {
+        match request.uri().path() {
+            "/a" => Ok(Some(a.clone())),
+            "/b" => Ok(Some(b.clone())),
+            "/bad" => Err(BadKey::default()),
+            _ => Ok(None),
+        }
+    }));
     let mut service = layer.layer(Inner::new());
     for path in ["/a", "/b", "/b", "/free"] {
         assert!(call(&mut service, get(path)).await.is_ok());

@@ -34,7 +34,7 @@ fn found(header: ProxyHeader, proxies: &Proxies, lines: &[&str]) -> (String, boo
         _ => "X-Real-IP",
     };
     let headers: Vec<_> = lines.iter().map(|line| (name, *line)).collect();
-    let client = of_peer().with_header(header, proxies.clone());
+    let client = of_peer().try_with_header(header, proxies.clone()).unwrap();
     let address = client.address(&request(PROXY, &headers)).unwrap();
     (address.to_string(), client.unreadable() == 0)
 }
@@ -83,7 +83,7 @@ fn only_the_chosen_header_is_read() {
             ("x-forwarded-for", "192.0.2.2"),
             ("x-real-ip", "192.0.2.3"),
         ];
-        let client = of_peer().with_header(header, private());
+        let client = of_peer().try_with_header(header, private()).unwrap();
         assert_eq!(client.key(&request(PROXY, &headers)).to_string(), expected);
         // A peer that is not a proxy is not believed, and does not count as unreadable.
         let from_outside = client.key(&request("198.51.100.1", &headers));
@@ -289,7 +289,7 @@ fn random_bytes_at_the_left_change_nothing_and_anywhere_break_nothing() {
         std::iter::repeat_with(byte).take(len).collect()
     };
     let header = |header: ProxyHeader, name: &'static str, line: Vec<u8>| {
-        let client = of_peer().with_header(header, private());
+        let client = of_peer().try_with_header(header, private()).unwrap();
         let mut request = request(PROXY, &[]);
         let line = HeaderValue::from_bytes(&line).unwrap();
         request.headers_mut().insert(name, line);
@@ -316,11 +316,11 @@ fn ipv6_is_a_key_for_each_64_bits_and_ipv4_in_ipv6_is_ipv4() {
     assert_eq!(key("::ffff:192.0.2.1"), key("192.0.2.1"));
     assert_eq!(key("2001:db8:1:2::1").to_string(), "2001:db8:1:2::/64");
 
-    let whole = of_peer().with_ipv6_prefix(128);
+    let whole = of_peer().try_with_ipv6_prefix(128).unwrap();
     let one = whole.key(&request("2001:db8::1", &[]));
     assert_ne!(one, whole.key(&request("2001:db8::2", &[])));
     assert_eq!(one.to_string(), "2001:db8::1");
-    let wide = of_peer().with_ipv6_prefix(47);
+    let wide = of_peer().try_with_ipv6_prefix(47).unwrap();
     let one = wide.key(&request("2001:db8:1::1", &[]));
     assert_eq!(one.to_string(), "2001:db8::/47");
     let address = wide.address(&request("2001:db8:1::1", &[]));
@@ -349,16 +349,18 @@ fn without_a_peer_all_have_one_key_and_hops_are_still_read() {
     assert_eq!(of_peer().key(&bare).to_string(), "unknown");
     assert_eq!(of_peer().address(&bare), None);
     let header = ProxyHeader::XForwardedFor;
-    let ranges = of_peer().with_header(header, private());
+    let ranges = of_peer().try_with_header(header, private()).unwrap();
     assert_eq!(ranges.key(&bare).to_string(), "unknown");
-    let hops = of_peer().with_header(header, Proxies::hops(1));
+    let hops = of_peer().try_with_header(header, Proxies::hops(1)).unwrap();
     assert_eq!(hops.key(&bare).to_string(), "192.0.2.1");
 }
 
 #[test]
 fn a_peer_that_is_mapped_to_ipv6_is_in_a_range_of_ipv4() {
     for range in ["10.0.0.0/8", "::ffff:10.0.0.0/104", "10.0.0.1", "0.0.0.0/0"] {
-        let client = of_peer().with_header(ProxyHeader::XForwardedFor, Proxies::ranges([range]));
+        let client = of_peer()
+            .try_with_header(ProxyHeader::XForwardedFor, Proxies::ranges([range]))
+            .unwrap();
         for (peer, expected) in [
             ("::ffff:10.0.0.1", "2001:db8::/64"),
             ("10.0.0.1", "2001:db8::/64"),
@@ -429,7 +431,8 @@ fn bad_options_are_errors_that_name_the_value() {
         "`x-real-ip` has one address, which the proxy of 1 hop sets, got 2 hops"
     );
     let twice = of_peer()
-        .with_header(ProxyHeader::XForwardedFor, private())
+        .try_with_header(ProxyHeader::XForwardedFor, private())
+        .unwrap()
         .try_with_header(ProxyHeader::Forwarded, private());
     assert_eq!(
         twice.unwrap_err().to_string(),
@@ -445,7 +448,9 @@ fn bad_options_panic_where_they_are_given() {
 
 #[tokio::test(start_paused = true)]
 async fn spoofing_gets_a_client_no_second_quota() {
-    let client = of_peer().with_header(ProxyHeader::XForwardedFor, private());
+    let client = of_peer()
+        .try_with_header(ProxyHeader::XForwardedFor, private())
+        .unwrap();
     let limits = FixedWindow::new(3, ms(60_000)).keyed();
     let layer = EnforceLayer::by_key(limits.clone(), move |request: &Request<()>| {
         Some(client.key(request))

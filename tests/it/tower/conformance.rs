@@ -4,7 +4,7 @@ use ::tower::Layer;
 use paceline::concurrency::{Adaptive, Aimd, Gradient, KeyedPermits, Permits};
 use paceline::limiter::PolicyExt;
 use paceline::policy::Interval;
-use paceline::shed::{FleetUsage, Importance};
+use paceline::shed::{Class, FleetUsage};
 use paceline::tower::{
     AdaptiveLayer, ConcurrencyLayer, EnforceLayer, Error, FeedbackLayer, PaceLayer, ShedLayer,
 };
@@ -67,7 +67,7 @@ async fn adaptive_keeps_the_rules() {
 async fn shed_keeps_the_rules() {
     let build = |inner| {
         let usage = FleetUsage::new(2, 0);
-        ShedLayer::new(usage, |_: &http::Request<()>| Importance::Sheddable).layer(inner)
+        ShedLayer::new(usage, |_: &http::Request<()>| Class::Sheddable(0)).layer(inner)
     };
     Subject::new(build, 2, inner_error).check().await;
 }

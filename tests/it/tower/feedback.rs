@@ -11,8 +11,9 @@ use ::tower::{Layer, Service, ServiceExt, service_fn};
 use futures::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Version};
 use paceline::feedback::{Caps, Feedback};
+use paceline::limiter::futures::Obeying;
 use paceline::limiter::{
-    Event, Keyed, Limiter, Mode, Obey, Obeying, Observed, PolicyExt, Shared, Switch, Switched,
+    Event, Keyed, Limiter, Mode, Obey, Observed, PolicyExt, Shared, Switch, Switched,
 };
 use paceline::policy::{Decision, Interval, SlidingLog};
 use paceline::tower::{Failures, FeedbackLayer, PaceLayer, host_key};

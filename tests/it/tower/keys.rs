@@ -7,7 +7,7 @@ use paceline::concurrency::{KeyedPermits, PermitsAt};
 use paceline::limiter::{Limits, PolicyExt, Shared};
 use paceline::policy::FixedWindow;
 use paceline::tower::{
-    Answers, ByHeader, ConcurrencyLayer, EnforceLayer, extension_key, header_key, host_key,
+    Answers, ConcurrencyLayer, EnforceLayer, For, extension_key, header_key, host_key,
 };
 
 use super::call;
@@ -34,7 +34,7 @@ fn with_user(user: &[u8]) -> Request<()> {
 
 fn answered() -> impl Service<Request<()>, Response = Response<String>, Error = Infallible> {
     let limits = Short(FixedWindow::new(1, ms(60_000)).shared());
-    let layer = EnforceLayer::with_terms(ByHeader::new(limits, "X-User"));
+    let layer = EnforceLayer::with_terms(For::header(limits, "X-User"));
     let ok = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) };
     layer.answering(Answers::new("users")).layer(service_fn(ok))
 }
@@ -78,7 +78,7 @@ impl Limits<String> for ShortPermits {
 #[tokio::test(start_paused = true)]
 async fn a_header_has_permits_too_and_a_key_that_they_refuse_is_400_and_names_it() {
     let users = KeyedPermits::new(1);
-    let permits = ByHeader::new(ShortPermits(users.clone()), "X-User");
+    let permits = For::header(ShortPermits(users.clone()), "X-User");
     let layer = ConcurrencyLayer::with_terms(permits).at_once();
     let ok = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::from("ok"))) };
     let mut service = layer.answering(Answers::new("users")).layer(service_fn(ok));

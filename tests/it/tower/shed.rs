@@ -7,7 +7,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use paceline::limiter::{Mode, Switch, SwitchExt};
-use paceline::shed::{Class, FleetUsage, Importance, WorkerUtilization};
+use paceline::shed::{Class, FleetUsage, WorkerUtilization};
 use paceline::tower::{Answers, Error, Failures, Held, OnFailure, ShedLayer, http_class};
 use testkit::probe::service::{Inner, InnerError, Part, TestBody};
 use testkit::wakes::Driven;
@@ -17,15 +17,15 @@ use crate::timed::{ms, sleep};
 
 const LONG: [Part; 3] = [Part::Data(b"one"), Part::Pause, Part::Data(b"two")];
 
-const fn by_evenness(n: u32) -> Importance {
+const fn by_evenness(n: u32) -> Class {
     match n % 2 {
-        0 => Importance::Critical,
-        _ => Importance::Sheddable,
+        0 => Class::Critical,
+        _ => Class::Sheddable(0),
     }
 }
 
-fn sheddable<R>(_: &R) -> Importance {
-    Importance::Sheddable
+fn sheddable<R>(_: &R) -> Class {
+    Class::Sheddable(0)
 }
 
 fn in_use(usage: &FleetUsage) -> (u32, u32) {

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use http::Request;
 use http_body_util::BodyExt;
 use paceline::limiter::{Mode, Share, Switch, Switched};
-use paceline::shed::{Class, FleetUsage, Importance, WorkerUtilization};
+use paceline::shed::{Class, FleetUsage, WorkerUtilization};
 use paceline::tower::{Answers, Held, ShedLayer, http_class};
 use testkit::probe::service::{Inner, Part, TestBody};
 
@@ -76,7 +76,7 @@ async fn in_shadow_mode_a_request_beyond_the_usage_is_served_and_not_counted_as_
     let usage = FleetUsage::new(1, 0);
     let switch = Switch::new().with_mode(Mode::Shadow);
     let switched = Switched::new(usage.clone(), switch.clone());
-    let layer = ShedLayer::new(switched, |_: &Request<()>| Importance::Sheddable);
+    let layer = ShedLayer::new(switched, |_: &Request<()>| Class::Sheddable(0));
     let service = layer.layer(Inner::new().with_body(&LONG));
     let first = call(&mut service.clone(), get("/")).await.unwrap();
     let second = call(&mut service.clone(), get("/")).await.unwrap();
@@ -101,9 +101,9 @@ async fn in_shadow_mode_a_request_beyond_the_usage_is_served_and_not_counted_as_
 async fn of_requests_beyond_the_usage_a_share_is_refused() {
     let usage = FleetUsage::new(1, 0);
     let switch = Switch::new().with_share(Share::percent(20));
-    let held = usage.admit(Importance::Sheddable);
+    let held = usage.admit(Class::Sheddable(0));
     let switched = Switched::new(usage, switch.clone());
-    let layer = ShedLayer::new(switched, |_: &u32| Importance::Sheddable).until_response();
+    let layer = ShedLayer::new(switched, |_: &u32| Class::Sheddable(0)).until_response();
     let mut service = layer.layer(echo());
     let mut shed = 0;
     for n in 0..10_000 {

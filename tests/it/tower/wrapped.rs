@@ -7,12 +7,10 @@ use ::tower::{Layer, Service, ServiceExt, service_fn};
 use http::{Request, Response};
 use paceline::concurrency::{Adaptive, KeyedPermits, Outcome, Permits};
 use paceline::limiter::{
-    Event, Line, Mode, Observed, PolicyExt, Share, Shared, Switch, SwitchExt, Switched,
+    Event, KeyedAt, Line, Mode, Observed, PolicyExt, Share, Shared, Switch, SwitchExt, Switched,
 };
 use paceline::policy::{FixedWindow, Interval};
-use paceline::tower::{
-    AdaptiveLayer, BadKey, ByHeader, ConcurrencyLayer, Direct, EnforceLayer, PaceLayer, Terms,
-};
+use paceline::tower::{AdaptiveLayer, ConcurrencyLayer, EnforceLayer, For, PaceLayer};
 use testkit::probe::service::{Inner, Part};
 
 use super::{call, echo, get};
@@ -74,7 +72,7 @@ async fn a_switch_turns_permits_off_and_on_while_they_serve() {
     let path = |request: &Request<()>| Some(request.uri().path().to_owned());
     let by_key = ConcurrencyLayer::by_key(KeyedPermits::new(1).switched(&switch), path);
     let mut by_key = by_key.at_once().layer(inner.clone());
-    let header = ByHeader::new(KeyedPermits::new(1).switched(&switch), "x-user");
+    let header = For::header(KeyedPermits::new(1).switched(&switch), "x-user");
     let header = ConcurrencyLayer::with_terms(header);
     let mut header = header.at_once().layer(inner);
     let ann = || Request::get("/").header("x-user", "ann").body(()).unwrap();
@@ -272,24 +270,13 @@ async fn around_the_switch_an_observer_sees_shadowed_requests_and_inside_it_refu
     drop(permit);
 }
 
-/// A rule of its own.
-#[derive(Clone)]
-struct Even<L>(L);
-
-impl<L: Clone> Terms<u32> for Even<L> {
-    type Limit = L;
-
-    fn limit(&self, n: &u32) -> Result<Option<L>, BadKey> {
-        Ok((n % 2 == 0).then(|| self.0.clone()))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn terms_of_your_own_can_have_both_too() {
     let reports = Reports::default();
     let switch = Switch::new();
     let limit = Observed::new(once().shared(), reports.observer()).switched(&switch);
-    let mut service = EnforceLayer::with_terms(Even(limit)).layer(echo());
+    let even = For::each(move |n: &u32| Ok((n % 2 == 0).then(|| limit.clone())));
+    let mut service = EnforceLayer::with_terms(even).layer(echo());
     for n in [0, 1, 2, 3] {
         assert_eq!(call(&mut service, n).await.is_ok(), n != 2);
     }
@@ -302,10 +289,10 @@ async fn terms_of_your_own_can_have_both_too() {
 #[tokio::test(start_paused = true)]
 async fn the_type_of_a_layer_says_what_wraps_its_limit() {
     struct App {
-        layer: EnforceLayer<Direct<Switched<Shared<FixedWindow>>>>,
-        keys: EnforceLayer<ByHeader<paceline::limiter::Keyed<String, FixedWindow>>>,
+        layer: EnforceLayer<For<Request<()>, Switched<Shared<FixedWindow>>>>,
+        keys: EnforceLayer<For<Request<()>, KeyedAt<String, FixedWindow>>>,
     }
-    let keys = ByHeader::new(once().keyed(), "x-user");
+    let keys = For::header(once().keyed(), "x-user");
     let app = App {
         layer: EnforceLayer::new(once().shared().switched(&Switch::new())),
         keys: EnforceLayer::with_terms(keys),

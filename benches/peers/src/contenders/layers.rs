@@ -3,17 +3,17 @@
 use core::time::Duration;
 
 use ::paceline::concurrency::Permits;
-use ::paceline::limiter::{Keyed, Shared};
+use ::paceline::limiter::{KeyedAt, Shared};
 use ::paceline::policy::TokenBucket;
 use ::paceline::prelude::*;
 use ::paceline::time::Rate;
-use ::paceline::tower::{Answers, ByHeader, ConcurrencyLayer, EnforceLayer, PaceLayer, Refusal};
+use ::paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer, For, PaceLayer, Refusal};
 use ::tower::Layer;
 use axum::Router;
 use axum::body::Body;
 use http::header::RETRY_AFTER;
 use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{Request, Response, StatusCode};
 
 use super::crowd::Contended;
 use super::hot::{Hot, Part};
@@ -31,8 +31,8 @@ fn small() -> Shared<TokenBucket> {
     TokenBucket::new(Rate::new(1_000, Duration::from_nanos(1)), 100).shared()
 }
 
-fn users(policy: TokenBucket) -> ByHeader<Keyed<String, TokenBucket>> {
-    ByHeader::new(policy.keyed(), USER)
+fn users<B>(policy: TokenBucket) -> For<Request<B>, KeyedAt<String, TokenBucket>> {
+    For::header(policy.keyed(), USER)
 }
 
 /// The response that `tower_governor` gives.

@@ -50,7 +50,11 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
         notes.add_at(NANOS, KEYED, case, median(&of_keyed));
 
         // Each look at the cycle begins a new one.
-        fair.retune(FairShare::new(u32::MAX, SHORT).forgetting_after(u32::MAX));
+        fair.retune(
+            FairShare::new(u32::MAX, SHORT)
+                .try_forgetting_after(u32::MAX)
+                .unwrap(),
+        );
         let cycles = (0..extent.pick(15, 2)).map(|_| {
             let before = fair.cycle().number;
             let (took, cycle) = worked(|| fair.cycle());
@@ -65,8 +69,10 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
 /// Clients that have asked once. They are never forgotten.
 fn known(clients: u32) -> Fair<u32> {
     let share = FairShare::new(u32::MAX, LONG)
-        .with_max_clients(clients)
-        .forgetting_after(u32::MAX);
+        .try_with_max_clients(clients)
+        .unwrap()
+        .try_forgetting_after(u32::MAX)
+        .unwrap();
     let fair = Fair::new(share);
     for client in 0..clients {
         let _ = fair.try_acquire(&client, 1);

@@ -10,9 +10,8 @@ use crate::remote::{
     WaitMode, within, without_fault, without_outage,
 };
 use paceline::feedback::Feedback;
-use paceline::limiter::{
-    AcquireError, Event, Limiter, Obey, Obeying, Observer, Reporter, TooCostly,
-};
+use paceline::limiter::futures::Obeying;
+use paceline::limiter::{AcquireError, Event, Limiter, Obey, Observer, Reporter, TooCostly};
 use paceline::policy::{Decision, Status};
 
 use super::config::config;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::remote::{CallError, Fallback, ServerError};
 use paceline::concurrency::Admit;
-use paceline::shed::{Importance, InUse};
+use paceline::shed::{Class, InUse};
 
 use super::config::{Redis, tagged};
 use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
@@ -26,7 +26,7 @@ const SHEDDABLE: usize = 1;
 /// both counts at once, and all numbers are integers. [`shed::FleetUsage`](paceline::shed::FleetUsage) does the same in one process.
 ///
 /// ```
-/// use paceline::shed::Importance;
+/// use paceline::shed::Class;
 /// use paceline_redis::{OutagePolicy, Redis};
 /// use std::time::Duration;
 ///
@@ -40,7 +40,7 @@ const SHEDDABLE: usize = 1;
 /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let usage = redis.fleet_usage("api", 100, 20, Duration::from_secs(10))?;
 ///
-/// match usage.admit(Importance::Sheddable).await? {
+/// match usage.admit(Class::Sheddable(0)).await? {
 ///     Some(_under_way) => answer().await,
 ///     None => println!("503 Service Unavailable"),
 /// }
@@ -105,8 +105,8 @@ impl FleetUsage {
     /// # Cancel safety
     ///
     /// A lease that was granted for a dropped future is released.
-    pub async fn admit(&self, importance: Importance) -> Result<Option<Lease>, ServerError> {
-        self.pool.ask(class_of(importance), false).await
+    pub async fn admit(&self, class: Class) -> Result<Option<Lease>, ServerError> {
+        self.pool.ask(place_of(class), false).await
     }
 
     /// How many requests are under way, as Redis knows it.
@@ -129,12 +129,12 @@ impl FleetUsage {
 /// # Panics
 ///
 /// Outside a tokio runtime.
-impl Admit<Importance> for FleetUsage {
+impl Admit<Class> for FleetUsage {
     type Guard = Lease;
     type Error = ServerError;
 
-    fn poll_admit(&mut self, importance: Importance, cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
-        let (request, class) = (&mut self.request, class_of(importance));
+    fn poll_admit(&mut self, class: Class, cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
+        let (request, class) = (&mut self.request, place_of(class));
         self.pool.poll_ask(request, class, false, cx)
     }
 
@@ -143,9 +143,9 @@ impl Admit<Importance> for FleetUsage {
     }
 }
 
-const fn class_of(importance: Importance) -> usize {
-    match importance {
-        Importance::Critical => CRITICAL,
-        Importance::Sheddable => SHEDDABLE,
+const fn place_of(class: Class) -> usize {
+    match class {
+        Class::Critical => CRITICAL,
+        Class::Sheddable(_) => SHEDDABLE,
     }
 }

@@ -272,11 +272,14 @@ impl Config {
             None => Newcomers::Join,
         };
         FairShare::new(fair.capacity, fair.cycle)
-            .with_reservation(fair.reservation.ten_thousandths())
+            .try_with_reservation(fair.reservation.ten_thousandths())
+            .expect("the configuration is checked")
             .with_division(division)
             .with_newcomers(newcomers)
-            .with_max_clients(fair.max_clients)
-            .forgetting_after(fair.forgetting_after)
+            .try_with_max_clients(fair.max_clients)
+            .expect("the configuration is checked")
+            .try_forgetting_after(fair.forgetting_after)
+            .expect("the configuration is checked")
             .with_carry(fair.has_carry)
             .with_pacing(fair.has_pacing)
     }
@@ -285,7 +288,9 @@ impl Config {
 /// The terms as the limit takes them.
 impl From<Terms> for paceline::fair::ClientTerms {
     fn from(terms: Terms) -> Self {
-        let mut of_limit = Self::new().with_weight(terms.weight);
+        let mut of_limit = Self::new()
+            .try_with_weight(terms.weight)
+            .expect("the configuration is checked");
         if let Some(permits) = terms.most_lent {
             of_limit = of_limit.with_most_lent(permits);
         }

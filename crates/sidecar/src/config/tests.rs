@@ -306,7 +306,8 @@ fn clients_have_terms_in_the_file() {
     ]);
     assert_eq!(config(more).terms, terms);
     let of_limit = paceline::fair::ClientTerms::new()
-        .with_weight(3)
+        .try_with_weight(3)
+        .unwrap()
         .with_most_lent(5);
     assert_eq!(paceline::fair::ClientTerms::from(terms["shop"]), of_limit);
 }
@@ -314,7 +315,8 @@ fn clients_have_terms_in_the_file() {
 #[test]
 fn the_limit_has_the_parameters_of_the_configuration() {
     let by_default = FairShare::new(40, Duration::from_secs(10))
-        .with_reservation(1_000)
+        .try_with_reservation(1_000)
+        .unwrap()
         .with_newcomers(Newcomers::EndCycle { at_most: 1 });
     assert_eq!(config("").fair_share(), by_default);
 
@@ -322,8 +324,10 @@ fn the_limit_has_the_parameters_of_the_configuration() {
     let all = FairShare::new(40, Duration::from_secs(10))
         .with_division(Division::MaxMin)
         .with_newcomers(Newcomers::Join)
-        .with_max_clients(2)
-        .forgetting_after(3)
+        .try_with_max_clients(2)
+        .unwrap()
+        .try_forgetting_after(3)
+        .unwrap()
         .with_carry(true)
         .with_pacing(true);
     assert_eq!(config(more).fair_share(), all);

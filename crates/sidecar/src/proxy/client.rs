@@ -51,7 +51,9 @@ impl Clients {
                 let by_ip = ClientIp::new(peer as PeerOf);
                 Some(match header {
                     None => by_ip,
-                    Some(header) => by_ip.with_header(named(*header), Proxies::ranges(trusted)),
+                    Some(header) => by_ip
+                        .try_with_header(named(*header), Proxies::ranges(trusted))
+                        .expect("the configuration is checked"),
                 })
             }
         };

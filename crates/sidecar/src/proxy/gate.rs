@@ -119,9 +119,12 @@ fn bound(concurrency: Concurrency) -> Bound {
 
 fn shedder(shed: Shed) -> Result<WorkerUtilization, CgroupError> {
     let shedder = WorkerUtilization::new(CgroupCpu::open()?)
-        .with_thresholds(shed.good, shed.bad)
-        .with_delay(shed.delay)
-        .with_ramp(shed.ramp);
+        .try_with_thresholds(shed.good, shed.bad)
+        .expect("the configuration is checked")
+        .try_with_delay(shed.delay)
+        .expect("the configuration is checked")
+        .try_with_ramp(shed.ramp)
+        .expect("the configuration is checked");
     Ok(shedder)
 }
 

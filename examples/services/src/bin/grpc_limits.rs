@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use paceline::concurrency::Permits;
-use paceline::limiter::Keyed;
+use paceline::limiter::KeyedAt;
 use paceline::policy::FixedWindow;
 use paceline::prelude::*;
-use paceline::tower::{Answers, BadKey, ByHeader, ConcurrencyLayer, EnforceLayer, Terms};
+use paceline::tower::{Answers, BadKey, ConcurrencyLayer, EnforceLayer, For, header_key};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tonic::body::Body;
@@ -37,17 +37,14 @@ pub(crate) struct Limits {
     pub(crate) waits: bool,
 }
 
-/// A limit for each API key. A call without one is refused, where [`ByHeader`] alone would let it pass.
-#[derive(Clone, Debug)]
-struct ByApiKey(ByHeader<Keyed<String, FixedWindow>>);
-
-impl<B> Terms<http::Request<B>> for ByApiKey {
-    type Limit = <ByHeader<Keyed<String, FixedWindow>> as Terms<http::Request<B>>>::Limit;
-
-    fn limit(&self, call: &http::Request<B>) -> Result<Option<Self::Limit>, BadKey> {
-        let limit = self.0.limit(call)?;
-        limit.map(Some).ok_or(BadKey::in_header(API_KEY))
-    }
+/// A limit for each API key. A call without one is refused, where [`For::header`] would let it pass.
+fn by_api_key(an_hour: u32) -> For<http::Request<Body>, KeyedAt<String, FixedWindow>> {
+    let users = FixedWindow::new(an_hour, Duration::from_secs(3_600)).keyed();
+    let key = header_key(API_KEY);
+    For::each(move |call| {
+        let key = key(call).ok_or(BadKey::in_header(API_KEY))?;
+        Ok(Some(users.at(key)))
+    })
 }
 
 /// The health service of gRPC behind limits, on a free port of this machine. It ends when it is dropped.
@@ -63,8 +60,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(limits: Limits) -> Result<Self, Box<dyn Error>> {
-        let users = FixedWindow::new(limits.an_hour, Duration::from_secs(3_600)).keyed();
-        let by_user = EnforceLayer::with_terms(ByApiKey(ByHeader::new(users, API_KEY)));
+        let by_user = EnforceLayer::with_terms(by_api_key(limits.an_hour));
         let answers = Answers::new("calls").with_success_headers(true);
         let by_user = by_user.answering(answers.with_body(|text| Body::new(text).into()));
 

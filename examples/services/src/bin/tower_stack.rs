@@ -30,7 +30,7 @@ use paceline::config::ConfigError;
 use paceline::limiter::{Keyed, Limiter, Limits, Mode, Share, Switch, Switched};
 use paceline::policy::SlidingLog;
 use paceline::time::Rate;
-use paceline::tower::{Answers, BadKey, ClientIp, ClientKey, EnforceLayer, Terms};
+use paceline::tower::{Answers, BadKey, ClientIp, ClientKey, EnforceLayer, For};
 use paceline_redis::{OutagePolicy, Redis};
 use reqwest::Client;
 use serde::{Deserialize, Serialize};
@@ -130,11 +130,16 @@ struct Site {
 /// A request for data passes from the last layer to the first.
 fn public<M>(limits: M, site: &Arc<Site>) -> Router
 where
-    M: Limits<String, Error: Send> + Clone + Send + Sync + 'static,
-    M::Limit: Limiter<Error: fmt::Display + Send> + Clone + Send + 'static,
+    M: Limits<String, Error: Send + Sync> + Send + Sync + 'static,
+    M::Limit: Limiter<Error: fmt::Display + Send> + Send + Sync + 'static,
 {
     let limits = Switched::new(limits, site.switch.clone());
-    let limit = EnforceLayer::with_terms(ByCaller { limits });
+    // A request without a caller is refused, where `by_key` would let it pass.
+    let limit = EnforceLayer::with_terms(For::each(move |request: &Request| {
+        let caller = request.extensions().get::<Caller>().map(Caller::to_string);
+        let limit = caller.and_then(|caller| limits.at(caller).ok());
+        limit.map(Some).ok_or(BadKey::in_header(KEY))
+    }));
     Router::new()
         .route("/data/{name}", get(data))
         .with_state(Arc::clone(site))
@@ -191,7 +196,7 @@ impl fmt::Display for Caller {
 
 /// Finds the caller. It stands in front of the limit, since a limit by keys that are not checked is none.
 async fn authenticate(mut request: Request, next: Next) -> Response {
-    // Behind proxies: `with_header`.
+    // Behind proxies: `try_with_header`.
     let client = ClientIp::new(peer).key(&request);
     let caller = match request.headers().get(KEY).map(|key| key.to_str()) {
         None => Some(Caller::Nobody(client)),
@@ -213,22 +218,6 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let peer = extensions.get::<ConnectInfo<SocketAddr>>();
     peer.map(|ConnectInfo(address)| address.ip())
-}
-
-/// The limit of the caller. A request without one is refused, where `by_key` would let it pass.
-#[derive(Clone)]
-struct ByCaller<M> {
-    limits: M,
-}
-
-impl<M: Limits<String>> Terms<Request> for ByCaller<M> {
-    type Limit = M::Limit;
-
-    fn limit(&self, request: &Request) -> Result<Option<M::Limit>, BadKey> {
-        let caller = request.extensions().get::<Caller>().map(Caller::to_string);
-        let limit = caller.and_then(|caller| self.limits.at(caller).ok());
-        limit.map(Some).ok_or(BadKey::in_header(KEY))
-    }
 }
 
 /// For operators. Listening on loopback is what protects it.

@@ -7,7 +7,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Request, Response};
 use paceline::policy::{SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::tower::{Answers, ByHeader, EnforceLayer, OnFailure, PaceLayer};
+use paceline::tower::{Answers, EnforceLayer, For, OnFailure, PaceLayer};
 use paceline_redis::{OutagePolicy, Redis};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -66,7 +66,7 @@ async fn closed_answers_503_until_redis_is_back() {
     let mut server = Server::start().await;
     let (redis, policy) = window(&server, OutagePolicy::closed()).await;
     let limit = redis.limit("a", policy).unwrap();
-    let users = ByHeader::new(redis.keyed("users", policy).unwrap(), "x-user");
+    let users = For::header(redis.keyed("users", policy).unwrap(), "x-user");
 
     // The outage policy of the limit decides, whatever that of the layer is.
     let layer = EnforceLayer::new(limit.clone()).on_failure(OnFailure::Open);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::poll;
 use paceline::concurrency::Admit;
-use paceline::shed::Importance;
+use paceline::shed::Class;
 use paceline_redis::{FleetUsage, Lease, OutagePolicy, Redis};
 
 use crate::fleet_cases::CASES;
@@ -19,7 +19,7 @@ fn usage(redis: &Redis, capacity: u32, reserved: u32) -> FleetUsage {
     redis.fleet_usage("api", capacity, reserved, LONG).unwrap()
 }
 
-async fn admitted(usage: &FleetUsage, importance: Importance) -> Option<Lease> {
+async fn admitted(usage: &FleetUsage, importance: Class) -> Option<Lease> {
     usage.admit(importance).await.unwrap()
 }
 
@@ -35,8 +35,8 @@ async fn case(capacity: u32, reserved: u32, asked: &str) -> String {
     for (number, kind) in asked.chars().enumerate() {
         let usage = usage(&fleet[number % 2], capacity, reserved);
         let importance = match kind {
-            'c' => Importance::Critical,
-            _ => Importance::Sheddable,
+            'c' => Class::Critical,
+            _ => Class::Sheddable(0),
         };
         let lease = admitted(&usage, importance).await;
         answers.push(if lease.is_some() { kind } else { '-' });
@@ -66,12 +66,12 @@ async fn finished_requests_free_capacity_and_leave_no_keys_behind() {
     let redis = process(&server.url());
     redis.connect().await.unwrap();
     let usage = usage(&redis, 2, 1);
-    let critical = admitted(&usage, Importance::Critical).await.unwrap();
-    let sheddable = admitted(&usage, Importance::Sheddable).await.unwrap();
-    assert!(admitted(&usage, Importance::Sheddable).await.is_none());
+    let critical = admitted(&usage, Class::Critical).await.unwrap();
+    let sheddable = admitted(&usage, Class::Sheddable(0)).await.unwrap();
+    assert!(admitted(&usage, Class::Sheddable(0)).await.is_none());
 
     drop(sheddable);
-    let again = admitted(&usage, Importance::Sheddable).await.unwrap();
+    let again = admitted(&usage, Class::Sheddable(0)).await.unwrap();
     assert!(!again.is_local() && !critical.is_local());
     drop(again);
     critical.release().await.unwrap();
@@ -91,9 +91,9 @@ async fn both_keys_are_in_one_slot_of_a_cluster() {
     redis.connect().await.unwrap();
     let usage = usage(&redis, 2, 1);
 
-    let critical = admitted(&usage, Importance::Critical).await.unwrap();
-    let _sheddable = admitted(&usage, Importance::Sheddable).await.unwrap();
-    assert!(admitted(&usage, Importance::Sheddable).await.is_none());
+    let critical = admitted(&usage, Class::Critical).await.unwrap();
+    let _sheddable = admitted(&usage, Class::Sheddable(0)).await.unwrap();
+    assert!(admitted(&usage, Class::Sheddable(0)).await.is_none());
     critical.release().await.unwrap();
     let in_use = usage.in_use().await.unwrap();
     assert_eq!((in_use.critical, in_use.sheddable), (0, 1));
@@ -106,8 +106,8 @@ async fn both_classes_are_renewed_in_one_round_trip() {
     redis.connect().await.unwrap();
     let usage = redis.fleet_usage("api", 4, 1, STEADY).unwrap();
     let held = [
-        admitted(&usage, Importance::Critical).await.unwrap(),
-        admitted(&usage, Importance::Sheddable).await.unwrap(),
+        admitted(&usage, Class::Critical).await.unwrap(),
+        admitted(&usage, Class::Sheddable(0)).await.unwrap(),
     ];
     let before = redis.stats().answered;
 
@@ -135,9 +135,9 @@ async fn during_an_outage_critical_work_passes_and_the_outage_policy_decides_the
         let mut held = Vec::new();
 
         for _ in 0..3 {
-            let critical = admitted(&usage, Importance::Critical).await.unwrap();
+            let critical = admitted(&usage, Class::Critical).await.unwrap();
             assert!(critical.is_local());
-            let sheddable = admitted(&usage, Importance::Sheddable).await;
+            let sheddable = admitted(&usage, Class::Sheddable(0)).await;
             assert_eq!(sheddable.is_some(), sheddable_passes);
             held.push((critical, sheddable));
         }
@@ -152,17 +152,17 @@ async fn an_insurance_divides_the_capacity_without_the_reserve() {
     redis.connect().await.unwrap();
     server.kill();
     let usage = redis.fleet_usage("api", 6, 2, SHORT).unwrap();
-    let _critical = admitted(&usage, Importance::Critical).await.unwrap();
+    let _critical = admitted(&usage, Class::Critical).await.unwrap();
 
     let one = std::cell::RefCell::new(None);
     until("the first is let in", async || {
-        one.replace(admitted(&usage, Importance::Sheddable).await);
+        one.replace(admitted(&usage, Class::Sheddable(0)).await);
         one.borrow().is_some()
     })
     .await;
-    let _two = admitted(&usage, Importance::Sheddable).await.unwrap();
-    assert!(admitted(&usage, Importance::Sheddable).await.is_none());
-    assert!(admitted(&usage, Importance::Critical).await.is_some());
+    let _two = admitted(&usage, Class::Sheddable(0)).await.unwrap();
+    assert!(admitted(&usage, Class::Sheddable(0)).await.is_none());
+    assert!(admitted(&usage, Class::Critical).await.is_some());
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn a_key_of_another_type_is_an_error() {
 
     for key in [CRITICAL, SHEDDABLE] {
         server.cli::<()>(&["SET", key, "mine"]).await;
-        for importance in [Importance::Critical, Importance::Sheddable] {
+        for importance in [Class::Critical, Class::Sheddable(0)] {
             let answers = usage.admit(importance).await.unwrap_err().to_string();
             assert!(
                 answers.contains("WRONGTYPE") && answers.contains(key),
@@ -214,10 +214,7 @@ fn values_outside_the_bounds_are_refused_and_named() {
 
 #[tokio::test]
 async fn a_handle_admits_by_class_and_never_queues() {
-    async fn ask(
-        handle: &mut impl Admit<Importance, Guard = Lease>,
-        class: Importance,
-    ) -> Option<Lease> {
+    async fn ask(handle: &mut impl Admit<Class, Guard = Lease>, class: Class) -> Option<Lease> {
         let admitted = poll_fn(|cx| handle.poll_admit(class, cx)).await;
         admitted.ok().expect("the server answers")
     }
@@ -225,15 +222,15 @@ async fn a_handle_admits_by_class_and_never_queues() {
     let redis = process(&server.url());
     redis.connect().await.unwrap();
     let mut handle = usage(&redis, 2, 1);
-    let mut other: Box<dyn Admit<Importance, Guard = Lease, Error = _>> = Box::new(handle.clone());
+    let mut other: Box<dyn Admit<Class, Guard = Lease, Error = _>> = Box::new(handle.clone());
 
-    let sheddable = ask(&mut handle, Importance::Sheddable).await.unwrap();
-    assert!(ask(&mut other, Importance::Sheddable).await.is_none());
-    let tried = poll_fn(|cx| other.poll_try_admit(Importance::Sheddable, cx)).await;
+    let sheddable = ask(&mut handle, Class::Sheddable(0)).await.unwrap();
+    assert!(ask(&mut other, Class::Sheddable(0)).await.is_none());
+    let tried = poll_fn(|cx| other.poll_try_admit(Class::Sheddable(0), cx)).await;
     assert!(tried.unwrap().is_none());
-    let critical = ask(&mut other, Importance::Critical).await;
+    let critical = ask(&mut other, Class::Critical).await;
     drop(sheddable);
-    let again = ask(&mut &mut handle, Importance::Sheddable).await;
+    let again = ask(&mut &mut handle, Class::Sheddable(0)).await;
     assert!(critical.is_some() && again.is_some());
 }
 
@@ -244,9 +241,9 @@ async fn a_request_of_another_class_replaces_the_one_before_and_one_given_up_lea
     redis.connect().await.unwrap();
     let usage = usage(&redis, 2, 1);
     let mut handle = usage.clone();
-    let sheddable = poll!(poll_fn(|cx| handle.poll_admit(Importance::Sheddable, cx)));
+    let sheddable = poll!(poll_fn(|cx| handle.poll_admit(Class::Sheddable(0), cx)));
     assert!(sheddable.is_pending());
-    let critical = poll_fn(|cx| handle.poll_admit(Importance::Critical, cx)).await;
+    let critical = poll_fn(|cx| handle.poll_admit(Class::Critical, cx)).await;
     let critical = critical.unwrap().unwrap();
     until("only the second request is under way", async || {
         let in_use = usage.in_use().await.unwrap();
@@ -254,7 +251,7 @@ async fn a_request_of_another_class_replaces_the_one_before_and_one_given_up_lea
     })
     .await;
 
-    assert!(poll!(poll_fn(|cx| handle.poll_admit(Importance::Sheddable, cx))).is_pending());
+    assert!(poll!(poll_fn(|cx| handle.poll_admit(Class::Sheddable(0), cx))).is_pending());
     handle.give_up();
     drop(critical);
     until("nothing is under way", async || {
