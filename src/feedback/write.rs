@@ -135,8 +135,9 @@ impl LimitHeaders {
         part.unwrap_or(&self.name)
     }
 
-    /// The value of `RateLimit-Policy`, or nothing.
-    pub(crate) fn write_policy(&self, item: &mut String, status: &Status) {
+    /// Appends the value of `RateLimit-Policy` to `item`, or nothing, as [`headers`](Self::headers) has it. So one buffer serves for all
+    /// responses.
+    pub fn write_policy(&self, item: &mut String, status: &Status) {
         let Some(Quota { permits, window }) = status.quota else {
             return;
         };
@@ -149,8 +150,8 @@ impl LimitHeaders {
         self.add_partition_key(item);
     }
 
-    /// The value of `RateLimit`, or nothing.
-    pub(crate) fn write_state(&self, item: &mut String, status: &Status) {
+    /// Appends the value of `RateLimit` to `item`, or nothing, as [`headers`](Self::headers) has it.
+    pub fn write_state(&self, item: &mut String, status: &Status) {
         if status.quota.is_none() && status.remaining == u32::MAX {
             return;
         }

@@ -281,8 +281,9 @@ pub trait Limiter {
             .map_or_else(Resolution::default, |inner| inner.resolution())
     }
 
-    /// A clone for one request, where that is cheaper than one for a task.
-    #[doc(hidden)]
+    /// A clone for one request, where that is cheaper than one for a task: a layer that asks once and keeps nothing takes it.
+    ///
+    /// Provided: `None`. A clone is as cheap then, or nothing is known of it.
     fn for_one_request(&self) -> Option<Self>
     where
         Self: Sized,
