@@ -169,6 +169,7 @@ pub mod sink;
 pub mod stream;
 pub mod time;
 #[cfg(feature = "tower")]
+#[path = "../crates/paceline-tower/src/lib.rs"]
 pub mod tower;
 
 /// The guides and the design: pages of the repository.

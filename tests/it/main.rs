@@ -13,6 +13,7 @@ mod stream;
 mod time;
 mod timed;
 #[cfg(feature = "tower")]
+#[path = "../../crates/paceline-tower/tests/it/main.rs"]
 mod tower;
 mod wait;
 #[cfg(feature = "tracing")]

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+/// The sources of the library, and of the crates beside it.
+pub(crate) const SOURCES: [&str; 2] = ["crates/paceline-tower/src", "src"];
+
 /// The Rust files in these folders of the project, each with its path and its text, in the order of their paths.
 pub(crate) fn rust_files(folders: &[&str]) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
