@@ -48,7 +48,7 @@
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
 //!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it. [`LimitHeaders`](feedback::LimitHeaders) says it to
 //!   your own callers.
-//! * **`tower`** has layers that limit a service or a client, with the same limiters and permits (feature `tower`).
+//! * **`paceline-tower`**, a crate of its own, has layers of tower that limit a service or a client, with the same limiters and permits.
 //! * **`redis`** has the same limits with their state in Redis, for a fleet, and says what happens while Redis is gone (feature
 //!   `redis`).
 //!
@@ -71,7 +71,7 @@
 //! | take a policy from a text | `let policy: AnyPolicy = "100/min burst 20 and 5000/day aligned".parse()?;` |
 //! | pause or change a limit | `limit.pause_for(d)`, `limit.retune(policy)` |
 //! | observe only, switch off, or launch a limit for 1 % of the users first | `limits.switched(&switch)`, `switch.set_mode(Mode::Shadow)`, `switch.set_share(Share::percent(1))` |
-//! | answer 429 to a caller above its limit, with feature `tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
+//! | answer 429 to a caller above its limit, with `paceline-tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
 //! | drop while this worker is overloaded, the least important first | `events.shed_by(WorkerUtilization::new(sensor), \|event\| event.class())` |
 //! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
 //!
@@ -140,8 +140,6 @@
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
-//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer`, `tower::AdaptiveLayer`, `tower::FeedbackLayer` and
-//!   `tower::ShedLayer`, limits as layers for services and clients.
 //! * `serde`: rates, policies and named limits from any format of `serde`, as texts or tables: see [`config`].
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
@@ -168,9 +166,6 @@ pub mod shed;
 pub mod sink;
 pub mod stream;
 pub mod time;
-#[cfg(feature = "tower")]
-#[path = "../crates/paceline-tower/src/lib.rs"]
-pub mod tower;
 
 /// The guides and the design: pages of the repository.
 pub mod _docs {
@@ -192,22 +187,4 @@ pub mod _docs {
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/fleet.md")]
     pub mod fleet {}
-
-    // One of its examples uses the layers.
-    #[cfg(feature = "tower")]
-    #[doc = include_str!("../docs/migrating.md")]
-    pub mod migrating {}
-
-    #[cfg(feature = "tower")]
-    #[doc = include_str!("../docs/services.md")]
-    pub mod services {}
-
-    #[cfg(feature = "tower")]
-    #[doc = include_str!("../docs/shedding.md")]
-    pub mod shedding {}
 }
-
-// With every feature, since its examples use some.
-#[cfg(all(doctest, feature = "redis", feature = "tower"))]
-#[doc = include_str!("../README.md")]
-mod readme {}

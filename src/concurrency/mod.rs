@@ -24,8 +24,8 @@
 //! | [`Gradient`] | latency: the long-term mean compared with the present one | becomes slow when it is overloaded |
 //!
 //! A controller is arithmetic: a [`Controller`] takes each [`Outcome`] and the time, has no clock and no lock, and does not know
-//! the permits. [`Adaptive`] joins the two: it measures how long each call takes, and resizes the permits. `tower::AdaptiveLayer`
-//! does it for a service (feature `tower`). By hand it is `permits.resize(controller.limit())`; see the example at [`Aimd`].
+//! the permits. [`Adaptive`] joins the two: it measures how long each call takes, and resizes the permits. `paceline_tower::AdaptiveLayer`
+//! does it for a service. By hand it is `permits.resize(controller.limit())`; see the example at [`Aimd`].
 
 mod acquire_within;
 mod adaptive;

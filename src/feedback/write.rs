@@ -200,7 +200,7 @@ const LARGEST: u64 = 999_999_999_999_999;
 const LONGEST_LEGACY_RESET: u64 = 999_999_999;
 
 /// The duration, rounded up, and as a number that every header can have.
-pub(crate) fn whole_seconds(duration: Duration) -> u64 {
+fn whole_seconds(duration: Duration) -> u64 {
     let begun = u64::from(duration.subsec_nanos() > 0);
     duration.as_secs().saturating_add(begun).min(LARGEST)
 }
@@ -217,7 +217,7 @@ fn checked(name: String) -> Result<String, ConfigError> {
 }
 
 /// A string of a structured field, and of JSON. The text has no control characters.
-pub(crate) fn quoted(text: &str) -> String {
+fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     add_quoted(&mut quoted, text);
     quoted

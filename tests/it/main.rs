@@ -12,9 +12,6 @@ mod sink;
 mod stream;
 mod time;
 mod timed;
-#[cfg(feature = "tower")]
-#[path = "../../crates/paceline-tower/tests/it/main.rs"]
-mod tower;
 mod wait;
 #[cfg(feature = "tracing")]
 mod written;

@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::concurrency::{AdaptivePermit, Admit, Controller, Outcome};
+use paceline::concurrency::{AdaptivePermit, Admit, Controller, Outcome};
 
 use super::admission::{AskPermit, Patience};
 use super::answer::{AsError, Respond};
@@ -26,7 +26,7 @@ use super::terms::{BadKey, For, Terms};
 /// ```
 /// use http::{Request, Response};
 /// use paceline::concurrency::{Adaptive, Aimd};
-/// use paceline::tower::AdaptiveLayer;
+/// use paceline_tower::AdaptiveLayer;
 /// use std::convert::Infallible;
 /// use std::time::Duration;
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -62,9 +62,9 @@ use super::terms::{BadKey, For, Terms};
 ///
 /// **Reports** the outcome when the inner service answers, before the body. By default ([`ByStatus`]) a 429 or 503 is a refusal of
 /// an overloaded server, other 5xx and errors say nothing, and the rest are successes. [`classifying`](LimitLayer::classifying)
-/// changes that. **A slow success is a success**: with an [`Aimd`](crate::concurrency::Aimd) the limit goes on growing while the
+/// changes that. **A slow success is a success**: with an [`Aimd`](paceline::concurrency::Aimd) the limit goes on growing while the
 /// server gets slower. Either a classifier calls what is too slow [`Dropped`](Outcome::Dropped), or a
-/// [`Gradient`](crate::concurrency::Gradient) follows the latency. The latency begins with the permit. A future that is dropped is [ignored](Outcome::Ignored), and so is an inner service that
+/// [`Gradient`](paceline::concurrency::Gradient) follows the latency. The latency begins with the permit. A future that is dropped is [ignored](Outcome::Ignored), and so is an inner service that
 /// does not become ready.
 ///
 /// **Start**: a new controller has a start and no findings, so the layer waits by default: a burst at the start is queued, and
@@ -80,7 +80,7 @@ use super::terms::{BadKey, For, Terms};
 /// **Cancel safety**: a future that is dropped leaves the queue, or gives its permit back after the future of the inner service is
 /// dropped.
 ///
-/// **Shares** permits and controller: services of one layer, their clones, and all clones of the [`Adaptive`](crate::concurrency::Adaptive).
+/// **Shares** permits and controller: services of one layer, their clones, and all clones of the [`Adaptive`](paceline::concurrency::Adaptive).
 #[doc(alias("adaptive concurrency limit", "load shedding"))]
 pub type AdaptiveLayer<T, F = ByStatus, A = AsError, H = UntilBody> =
     LimitLayer<Adapting<H>, Classified<T, F>, A>;
@@ -118,7 +118,7 @@ impl<T, F, A, H> AdaptiveLayer<T, F, A, H> {
     ///
     /// ```
     /// use paceline::concurrency::{Adaptive, Aimd, Outcome};
-    /// use paceline::tower::AdaptiveLayer;
+    /// use paceline_tower::AdaptiveLayer;
     /// use std::time::Duration;
     /// use tower::{Layer, ServiceExt, service_fn};
     ///
@@ -251,7 +251,7 @@ fn report<T, F, A, P, E, G>(
 }
 
 /// A guard that reports how its call ended: an [`AdaptivePermit`], or an `Option` of one, as of a
-/// [`Switched`](crate::limiter::Switched).
+/// [`Switched`](paceline::limiter::Switched).
 #[diagnostic::on_unimplemented(
     message = "a guard of type `{Self}` reports no outcome",
     note = "the limit has to be an `Adaptive`; `Switched` and `Observed` may wrap it"

@@ -1,10 +1,10 @@
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
-use crate::concurrency::{Admit, Permit, Permits};
-use crate::limiter::{Gate, Limiter, Status};
-use crate::policy::Decision;
-use crate::time::{Resolution, Timer};
+use paceline::concurrency::{Admit, Permit, Permits};
+use paceline::limiter::{Gate, Limiter, Status};
+use paceline::policy::Decision;
+use paceline::time::{Resolution, Timer};
 
 use super::Refusal;
 use super::failure::{Contained, Fault};

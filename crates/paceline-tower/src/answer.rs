@@ -1,7 +1,7 @@
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 
-use crate::limiter::Status;
+use paceline::limiter::Status;
 
 use super::{Error, Refusal};
 
@@ -16,7 +16,7 @@ use super::{Error, Refusal};
 /// use paceline::policy::TokenBucket;
 /// use paceline::prelude::*;
 /// use paceline::time::Rate;
-/// use paceline::tower::{Answer, EnforceLayer, Refusal};
+/// use paceline_tower::{Answer, EnforceLayer, Refusal};
 /// use std::convert::Infallible;
 /// use tower::{Layer, ServiceExt, service_fn};
 ///

@@ -7,12 +7,13 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVa
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 
-use crate::feedback::{LimitHeaders, quoted, whole_seconds};
-use crate::limiter::{Quota, Status};
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
+use paceline::feedback::LimitHeaders;
+use paceline::limiter::{Quota, Status};
 
 use super::answer::Answer;
 use super::refusal::Refusal;
+use super::text::quoted;
 
 /// Answers refused requests as the standards say: a status, `Retry-After`, the headers of the limit, and a problem in JSON.
 ///
@@ -20,7 +21,7 @@ use super::refusal::Refusal;
 /// use http::{Request, Response};
 /// use paceline::policy::FixedWindow;
 /// use paceline::prelude::*;
-/// use paceline::tower::{Answers, EnforceLayer};
+/// use paceline_tower::{Answers, EnforceLayer};
 /// use std::convert::Infallible;
 /// use std::time::Duration;
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -173,7 +174,7 @@ impl Answers {
     /// use http_body_util::{BodyExt, Full, combinators::BoxBody};
     /// use paceline::policy::FixedWindow;
     /// use paceline::prelude::*;
-    /// use paceline::tower::{Answers, EnforceLayer};
+    /// use paceline_tower::{Answers, EnforceLayer};
     /// use std::convert::Infallible;
     /// use std::time::Duration;
     /// use tokio_util::bytes::Bytes;
@@ -290,7 +291,7 @@ impl Answers {
 }
 
 impl From<LimitHeaders> for Answers {
-    /// Answers with these headers, such as those with a name for each limit of an [`All`](crate::policy::All).
+    /// Answers with these headers, such as those with a name for each limit of an [`All`](paceline::policy::All).
     fn from(headers: LimitHeaders) -> Self {
         Self {
             headers,
@@ -376,8 +377,13 @@ fn wait(refusal: &Refusal) -> Option<Duration> {
     Some(known.filter(|wait| !wait.is_zero()).unwrap_or(unknown))
 }
 
+/// In whole seconds, rounded up.
 fn retry_after(wait: Duration) -> u64 {
-    whole_seconds(wait).max(1)
+    let begun = u64::from(wait.subsec_nanos() > 0);
+    // No header has a larger number.
+    wait.as_secs()
+        .saturating_add(begun)
+        .clamp(1, 999_999_999_999_999)
 }
 
 /// What happened, with both numbers.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::limiter::{Limiter, Status};
-use crate::policy::Decision;
+use paceline::limiter::{Limiter, Status};
+use paceline::policy::Decision;
 
 use super::admission::{Admission, Ask, AskRate, Blocked, Patience};
 use super::answer::{AsResponse, Respond};

@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Extensions, HeaderMap, Request};
 
-use crate::feedback::{split, unquoted};
-use crate::time::error::ConfigError;
-use crate::time::or_panic;
+use paceline::config::ConfigError;
+
+use super::text::{split, unquoted};
 
 /// Finds the address of the client of a request, as a key for its limit.
 ///
 /// ```
 /// use http::Request;
-/// use paceline::tower::{ClientIp, Proxies, ProxyHeader};
+/// use paceline_tower::{ClientIp, Proxies, ProxyHeader};
 /// use std::net::SocketAddr;
 ///
 /// let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip))
@@ -250,7 +250,7 @@ impl Proxies {
     /// [`ranges`](Self::ranges), for texts from a configuration.
     ///
     /// ```
-    /// use paceline::tower::Proxies;
+    /// use paceline_tower::Proxies;
     ///
     /// let error = Proxies::try_ranges(["10.0.0.1/8"]).unwrap_err();
     /// assert_eq!(error.to_string(), "`10.0.0.1/8` has bits after its prefix; its range is `10.0.0.0/8`");
@@ -342,6 +342,15 @@ impl Proxies {
 
 /// The most elements of a header that are read, and the most hops.
 const MOST: u32 = 64;
+
+/// A panic in a closure would be at its line, and not at that of the caller.
+#[track_caller]
+fn or_panic<T>(result: Result<T, ConfigError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error}"),
+    }
+}
 
 fn fail<T>(message: String) -> Result<T, ConfigError> {
     Err(ConfigError::new(message))

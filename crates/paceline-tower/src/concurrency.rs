@@ -7,8 +7,8 @@ use core::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::concurrency::Admit;
-use crate::limiter::Limits;
+use paceline::concurrency::Admit;
+use paceline::limiter::Limits;
 
 use super::admission::{AskPermit, Patience};
 use super::answer::{AsError, Respond};
@@ -24,7 +24,7 @@ use super::terms::{For, Terms};
 /// use http::{Request, Response};
 /// use http_body_util::{BodyExt, Full};
 /// use paceline::concurrency::Permits;
-/// use paceline::tower::ConcurrencyLayer;
+/// use paceline_tower::ConcurrencyLayer;
 /// use std::convert::Infallible;
 /// use tower::{Layer, ServiceExt, service_fn};
 ///
@@ -85,7 +85,7 @@ impl<R, P: Admit> ConcurrencyLayer<For<R, P>> {
         Self::with_terms(For::all(permits))
     }
 
-    /// Permits for each key, such as [`KeyedPermits`](crate::concurrency::KeyedPermits). A request without a key is not limited.
+    /// Permits for each key, such as [`KeyedPermits`](paceline::concurrency::KeyedPermits). A request without a key is not limited.
     ///
     /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
     #[must_use]

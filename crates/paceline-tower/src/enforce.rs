@@ -3,7 +3,7 @@ use core::task::{Context, Poll};
 
 use tower_service::Service;
 
-use crate::limiter::Limiter;
+use paceline::limiter::Limiter;
 
 use super::answer::{AsError, Respond};
 use super::call::Call;
@@ -16,7 +16,7 @@ use super::terms::Terms;
 /// use paceline::policy::TokenBucket;
 /// use paceline::prelude::*;
 /// use paceline::time::Rate;
-/// use paceline::tower::EnforceLayer;
+/// use paceline_tower::EnforceLayer;
 /// use std::convert::Infallible;
 /// use std::time::Duration;
 /// use tower::{Layer, Service, ServiceExt, service_fn};

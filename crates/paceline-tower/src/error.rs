@@ -12,7 +12,7 @@ use super::Refusal;
 /// ```
 /// use paceline::policy::Interval;
 /// use paceline::prelude::*;
-/// use paceline::tower::EnforceLayer;
+/// use paceline_tower::EnforceLayer;
 /// use std::io;
 /// use std::time::Duration;
 /// use tower::{Layer, Service, ServiceExt, service_fn};

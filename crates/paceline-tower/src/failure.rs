@@ -5,12 +5,12 @@ use core::time::Duration;
 use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::concurrency::Admit;
-use crate::limiter::{Limiter, Status};
-use crate::policy::Decision;
-use crate::time::Resolution;
+use paceline::concurrency::Admit;
+use paceline::limiter::{Limiter, Status};
+use paceline::policy::Decision;
+use paceline::time::Resolution;
 #[cfg(feature = "tracing")]
-use crate::time::{Clock, Tick};
+use paceline::time::{Clock, Tick};
 
 /// What happens to a request when the limiter fails.
 ///
@@ -26,7 +26,7 @@ use crate::time::{Clock, Tick};
 /// ```
 /// use paceline::policy::Interval;
 /// use paceline::prelude::*;
-/// use paceline::tower::{EnforceLayer, OnFailure};
+/// use paceline_tower::{EnforceLayer, OnFailure};
 /// use std::convert::Infallible;
 /// use std::time::Duration;
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -57,8 +57,8 @@ pub enum OnFailure {
 
 /// How often the limiter of a layer failed, by cause.
 ///
-/// The end of a request is not counted. If an observer panics on [`Released`](crate::limiter::Event::Released), or a controller on an
-/// [`Ignored`](crate::concurrency::Outcome::Ignored) request, the panic goes to the task of the request. The permit
+/// The end of a request is not counted. If an observer panics on [`Released`](paceline::limiter::Event::Released), or a controller on an
+/// [`Ignored`](paceline::concurrency::Outcome::Ignored) request, the panic goes to the task of the request. The permit
 /// comes back all the same.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]

@@ -12,10 +12,10 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::feedback::{Caps, Feedback};
-use crate::limiter::futures::Obeying;
-use crate::limiter::{Limits, Obey};
-use crate::time::since_1970;
+use paceline::feedback::{Caps, Feedback};
+use paceline::limiter::futures::Obeying;
+use paceline::limiter::{Limits, Obey};
+use paceline::time::WallClock;
 
 use super::failure::{FailureLog, Failures, Fault, catch};
 use super::terms::{For, Terms};
@@ -30,7 +30,7 @@ use super::terms::{For, Terms};
 /// use paceline::policy::TokenBucket;
 /// use paceline::prelude::*;
 /// use paceline::time::Rate;
-/// use paceline::tower::{PaceLayer, host_key};
+/// use paceline_tower::{PaceLayer, host_key};
 /// use std::convert::Infallible;
 /// use std::time::Duration;
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -63,7 +63,7 @@ use super::terms::{For, Terms};
 ///
 /// | response | pause |
 /// |---|---|
-/// | any, if its [headers](crate::feedback) ask for a pause: `Retry-After`, or nothing remains until a reset | as long as they say |
+/// | any, if its [headers](paceline::feedback) ask for a pause: `Retry-After`, or nothing remains until a reset | as long as they say |
 /// | 429 without such a header | until the reset, if one is named; else [1 s](Self::with_fallback_pause) |
 /// | 201, 202 or 3xx with `Retry-After` | none: it is about that resource |
 /// | any other | none |
@@ -124,7 +124,7 @@ impl<T> FeedbackLayer<T> {
                 terms,
                 caps: Caps::new(),
                 fallback_pause: Duration::from_secs(1),
-                now_unix: since_1970,
+                now_unix: || WallClock::system().now(),
                 failures: FailureLog::default(),
             },
         }

@@ -6,7 +6,7 @@ use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::concurrency::Permit;
+use paceline::concurrency::Permit;
 
 pin_project! {
     /// The body of a response whose request is under way until the body has ended.

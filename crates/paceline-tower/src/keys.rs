@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, Request, Uri};
 ///
 /// ```
 /// use http::Request;
-/// use paceline::tower::header_key;
+/// use paceline_tower::header_key;
 ///
 /// let key = header_key("x-api-key");
 /// let request = Request::get("/").header("X-API-Key", "s3cret").body(()).unwrap();
@@ -34,7 +34,7 @@ pub fn header_key<B>(name: &'static str) -> impl Fn(&Request<B>) -> Option<Strin
 ///
 /// ```
 /// use http::Request;
-/// use paceline::tower::extension_key;
+/// use paceline_tower::extension_key;
 ///
 /// #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 /// struct UserId(u64);
@@ -57,7 +57,7 @@ where
 ///
 /// ```
 /// use http::Request;
-/// use paceline::tower::host_key;
+/// use paceline_tower::host_key;
 ///
 /// let key = host_key();
 /// let host = |uri: &str| key(&Request::get(uri).body(()).unwrap()).unwrap();

@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::limiter::{Limiter, Limits};
+use paceline::limiter::{Limiter, Limits};
 
 use super::Refusal;
 use super::admission::{AskRate, Patience};
@@ -140,7 +140,7 @@ impl<K: Charges, R, L, A> LimitLayer<K, For<R, L>, A> {
     /// use paceline::policy::TokenBucket;
     /// use paceline::prelude::*;
     /// use paceline::time::Rate;
-    /// use paceline::tower::EnforceLayer;
+    /// use paceline_tower::EnforceLayer;
     /// use std::convert::Infallible;
     /// use tower::{Layer, ServiceExt, service_fn};
     ///
@@ -196,7 +196,7 @@ impl<K, T, A> LimitLayer<K, T, A> {
     /// ```
     /// use paceline::policy::Interval;
     /// use paceline::prelude::*;
-    /// use paceline::tower::PaceLayer;
+    /// use paceline_tower::PaceLayer;
     /// use std::convert::Infallible;
     /// use std::time::Duration;
     /// use tower::{Layer, ServiceExt, service_fn};

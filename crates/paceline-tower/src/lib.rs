@@ -1,8 +1,8 @@
-//! Limits as [`tower`](https://docs.rs/tower) layers, for services and for outbound clients. Feature `tower`.
+//! The limits of [`paceline`] as [`tower`](https://docs.rs/tower) layers, for services and for outbound clients.
 //!
-//! A layer works with hyper, axum, tonic, and any other [`Service`](https://docs.rs/tower-service). It takes any limit of this crate:
-//! a [`Shared`](crate::limiter::Shared), a [`Keyed`](crate::limiter::Keyed), [`Permits`](crate::concurrency::Permits), an
-//! [`Adaptive`](crate::concurrency::Adaptive), or one in Redis.
+//! A layer works with hyper, axum, tonic, and any other [`Service`](https://docs.rs/tower-service). It takes any limit of `paceline`:
+//! a [`Shared`](paceline::limiter::Shared), a [`Keyed`](paceline::limiter::Keyed), [`Permits`](paceline::concurrency::Permits), an
+//! [`Adaptive`](paceline::concurrency::Adaptive), or one in Redis.
 //!
 //! | layer | a request that cannot pass now | for |
 //! |---|---|---|
@@ -20,7 +20,7 @@
 //! use paceline::policy::TokenBucket;
 //! use paceline::prelude::*;
 //! use paceline::time::Rate;
-//! use paceline::tower::{ConcurrencyLayer, EnforceLayer, Refusal};
+//! use paceline_tower::{ConcurrencyLayer, EnforceLayer, Refusal};
 //! use std::convert::Infallible;
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
@@ -56,15 +56,15 @@
 //! * **One limit.** Services of one layer, and their clones, share the limit. The inner service has to be `Clone`, as that of
 //!   `tower::buffer` or a `tower::util::BoxCloneService` is, and then the service is too.
 //! * **`poll_ready` takes nothing.** An idle clone holds no slot and no permit, so it blocks no request.
-//! * **Which limit.** `new` takes one for all requests. `by_key` takes [`Limits`](crate::limiter::Limits) and a closure that returns
+//! * **Which limit.** `new` takes one for all requests. `by_key` takes [`Limits`](paceline::limiter::Limits) and a closure that returns
 //!   the key; `None` is not limited. `costing` takes a closure that returns the cost. Both run in `call`, and are boxed. The rest is
 //!   [`For::each`].
 //! * **Refused** is an error, [`Error`], which keeps the inner error as it is. With `answering` or `answering_with` it is an HTTP
 //!   response, and the error type is that of the inner service: axum needs no error handler.
 //! * **A kill switch, a shadow mode, a share, an observer** are put around the limit before the layer gets it:
-//!   `EnforceLayer::by_key(users.switched(&switch), key)`, see [`Switched`](crate::limiter::Switched) and
-//!   [`Observed`](crate::limiter::Observed). An observer around the switch sees a request that passed only because of the switch as
-//!   [`Shadowed`](crate::limiter::Event::Shadowed); one inside the switch sees the answer of the limit. By key, the share has the same
+//!   `EnforceLayer::by_key(users.switched(&switch), key)`, see [`Switched`](paceline::limiter::Switched) and
+//!   [`Observed`](paceline::limiter::Observed). An observer around the switch sees a request that passed only because of the switch as
+//!   [`Shadowed`](paceline::limiter::Event::Shadowed); one inside the switch sees the answer of the limit. By key, the share has the same
 //!   keys in all processes. A shadowed request is under way with a permit if there is one, and else without; in an
 //!   [`AdaptiveLayer`] it then reports nothing.
 //! * **A limiter that fails** lets requests pass, or refuses them: [`OnFailure`]. Failures are counted by cause.
@@ -80,7 +80,7 @@
 //! | the address | [`ClientIp`] | a client without an account: sign-in, sign-up, public pages |
 //! | the host, of an outbound request | [`host_key`] | what this program sends to a provider |
 //!
-//! **Tiers.** A [`Keyed::by`](crate::limiter::Keyed::by) finds the policy by the key, such as an extension of user and tier.
+//! **Tiers.** A [`Keyed::by`](paceline::limiter::Keyed::by) finds the policy by the key, such as an extension of user and tier.
 //!
 //! **Addresses are shared.** Behind the NAT of an office, a school or a mobile network, thousands of people have one IPv4 address. A
 //! limit that is right for one of them is an outage for the rest. So a limit by address is ten to a hundred times as generous as one
@@ -94,7 +94,7 @@
 //! use paceline::policy::TokenBucket;
 //! use paceline::prelude::*;
 //! use paceline::time::Rate;
-//! use paceline::tower::{Answers, ClientIp, EnforceLayer, extension_key};
+//! use paceline_tower::{Answers, ClientIp, EnforceLayer, extension_key};
 //! use std::net::SocketAddr;
 //! # use std::convert::Infallible;
 //! # use tower::{Layer, ServiceExt, service_fn};
@@ -120,7 +120,7 @@
 //! # }
 //! ```
 //!
-//! Which limit a service needs first, where in a stack, and how to launch it: [a guide](crate::_docs::services).
+//! Which limit a service needs first, where in a stack, and how to launch it: [a guide](_docs::services).
 //!
 //! # Outbound clients
 //!
@@ -174,6 +174,7 @@ mod pace;
 mod refusal;
 mod shed;
 mod terms;
+mod text;
 
 pub use adaptive::AdaptiveLayer;
 pub use answer::{Answer, AsError, AsResponse};
@@ -192,18 +193,37 @@ pub use refusal::Refusal;
 pub use shed::{ShedLayer, http_class};
 pub use terms::{BadKey, For};
 
+/// The guide: a page of the repository.
+pub mod _docs {
+    #[doc = include_str!("../docs/services.md")]
+    pub mod services {}
+}
+
+// Pages that need both crates.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+
+    #[doc = include_str!("../../../docs/migrating.md")]
+    mod migrating {}
+
+    #[doc = include_str!("../../../docs/shedding.md")]
+    mod shedding {}
+}
+
 /// What the types of layers and services are made of: futures, markers, and the traits that tell them apart. Few programs name them.
 pub mod futures {
-    pub use crate::tower::adaptive::{
+    pub use crate::adaptive::{
         AdaptFuture, Adapting, ByStatus, Classified, Classify, ReportOutcome,
     };
-    pub use crate::tower::answer::Respond;
-    pub use crate::tower::concurrency::{Admitting, ConcurrencyFuture};
-    pub use crate::tower::enforce::Enforcing;
-    pub use crate::tower::feedback::{FeedbackFuture, FeedbackService};
-    pub use crate::tower::held::Hold;
-    pub use crate::tower::layer::{Charges, LimitedFuture, Waits};
-    pub use crate::tower::pace::Pacing;
-    pub use crate::tower::shed::{AtClass, Shedding};
-    pub use crate::tower::terms::Terms;
+    pub use crate::answer::Respond;
+    pub use crate::concurrency::{Admitting, ConcurrencyFuture};
+    pub use crate::enforce::Enforcing;
+    pub use crate::feedback::{FeedbackFuture, FeedbackService};
+    pub use crate::held::Hold;
+    pub use crate::layer::{Charges, LimitedFuture, Waits};
+    pub use crate::pace::Pacing;
+    pub use crate::shed::{AtClass, Shedding};
+    pub use crate::terms::Terms;
 }

@@ -3,7 +3,7 @@ use core::task::{Context, Poll};
 
 use tower_service::Service;
 
-use crate::limiter::Limiter;
+use paceline::limiter::Limiter;
 
 use super::admission::AskRate;
 use super::answer::{AsError, Respond};
@@ -17,7 +17,7 @@ use super::terms::Terms;
 /// ```
 /// use paceline::policy::Interval;
 /// use paceline::prelude::*;
-/// use paceline::tower::PaceLayer;
+/// use paceline_tower::PaceLayer;
 /// use std::convert::Infallible;
 /// use std::time::Duration;
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -80,7 +80,7 @@ impl<T, A> PaceLayer<T, A> {
     /// use http::{Request, Response};
     /// use paceline::policy::SlidingLog;
     /// use paceline::prelude::*;
-    /// use paceline::tower::PaceLayer;
+    /// use paceline_tower::PaceLayer;
     /// use std::convert::Infallible;
     /// use std::time::Duration;
     /// use tower::{Layer, ServiceExt, service_fn};

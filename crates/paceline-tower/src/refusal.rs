@@ -2,7 +2,7 @@ use core::error::Error;
 use core::fmt;
 use core::time::Duration;
 
-use crate::limiter::Status;
+use paceline::limiter::Status;
 
 use super::terms::BadKey;
 
@@ -107,7 +107,7 @@ impl Refusal {
     }
 
     /// Whether the limiter failed: it returned an error or panicked, and the layer is [closed](super::OnFailure::Closed); or the
-    /// limit [cannot be asked](crate::limiter::Limiter::is_out_of_reach), and lets nothing pass then. The refusal has neither a wait
+    /// limit [cannot be asked](paceline::limiter::Limiter::is_out_of_reach), and lets nothing pass then. The refusal has neither a wait
     /// nor a status.
     #[must_use]
     pub const fn is_limiter_failed(&self) -> bool {

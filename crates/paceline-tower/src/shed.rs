@@ -2,8 +2,8 @@ use core::task::{Context, Poll};
 
 use http::{Method, Request};
 
-use crate::concurrency::Admit;
-use crate::shed::Class;
+use paceline::concurrency::Admit;
+use paceline::shed::Class;
 
 use super::admission::Patience;
 use super::answer::AsError;
@@ -15,13 +15,13 @@ use super::terms::For;
 
 /// Refuses requests that a load shedder does not admit, at once.
 ///
-/// It takes any [`Admit`]: a [`WorkerUtilization`](crate::shed::WorkerUtilization), and a
-/// [`FleetUsage`](crate::shed::FleetUsage), in memory or in Redis. The closure says which class a request has.
+/// It takes any [`Admit`]: a [`WorkerUtilization`](paceline::shed::WorkerUtilization), and a
+/// [`FleetUsage`](paceline::shed::FleetUsage), in memory or in Redis. The closure says which class a request has.
 ///
 /// ```
 /// use http::{Request, Response};
 /// use paceline::shed::{Class, WorkerUtilization};
-/// use paceline::tower::{Answers, ShedLayer, http_class};
+/// use paceline_tower::{Answers, ShedLayer, http_class};
 /// use std::convert::Infallible;
 /// use std::time::Duration;
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -137,7 +137,7 @@ impl<D: Admit<C>, C: Clone> Admit for AtClass<D, C> {
     }
 }
 
-/// The class of an HTTP request, for a shedder with [three classes](crate::shed::WorkerUtilization::with_classes).
+/// The class of an HTTP request, for a shedder with [three classes](paceline::shed::WorkerUtilization::with_classes).
 ///
 /// | request | class |
 /// |---|---|

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Request;
 
-use crate::limiter::Limits;
+use paceline::limiter::Limits;
 
 use super::keys::{header_named, value};
 
@@ -17,7 +17,7 @@ use super::keys::{header_named, value};
 /// use paceline::limiter::{KeyedAt, PolicyExt};
 /// use paceline::policy::TokenBucket;
 /// use paceline::time::Rate;
-/// use paceline::tower::{EnforceLayer, For, header_key};
+/// use paceline_tower::{EnforceLayer, For, header_key};
 ///
 /// struct App {
 ///     by_user: EnforceLayer<For<Request<String>, KeyedAt<String, TokenBucket>>>,
@@ -73,7 +73,7 @@ impl<R, L> For<R, L> {
     /// use http::Request;
     /// use paceline::prelude::*;
     /// use paceline::time::Rate;
-    /// use paceline::tower::{EnforceLayer, For};
+    /// use paceline_tower::{EnforceLayer, For};
     /// use std::convert::Infallible;
     /// use tower::{Layer, ServiceExt, service_fn};
     ///
@@ -122,7 +122,7 @@ impl<B, L> For<Request<B>, L> {
     /// use http::{Request, Response};
     /// use paceline::policy::FixedWindow;
     /// use paceline::prelude::*;
-    /// use paceline::tower::{Answers, EnforceLayer, For};
+    /// use paceline_tower::{Answers, EnforceLayer, For};
     /// use std::convert::Infallible;
     /// use std::time::Duration;
     /// use tower::{Layer, ServiceExt, service_fn};

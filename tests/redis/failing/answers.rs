@@ -8,7 +8,7 @@ use http::{Request, Response};
 use paceline::policy::{SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::redis::{OutagePolicy, Redis};
-use paceline::tower::{Answers, EnforceLayer, For, OnFailure, PaceLayer};
+use paceline_tower::{Answers, EnforceLayer, For, OnFailure, PaceLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::{redis, until_up};

@@ -1,6 +1,5 @@
 //! Redis is slow or gone, or comes back without its data.
 
-#[cfg(feature = "tower")]
 mod answers;
 mod faults;
 mod fleet;

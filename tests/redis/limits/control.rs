@@ -97,11 +97,10 @@ async fn another_client_hears_of_a_pause_of_feedback_and_of_a_resume() {
     assert_eq!(one.try_acquire_up_to(5).await, Ok(3));
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test]
 async fn a_response_to_one_client_pauses_its_host_in_another() {
     use http::{Request, Response};
-    use paceline::tower::{PaceLayer, host_key};
+    use paceline_tower::{PaceLayer, host_key};
     use std::convert::Infallible;
     use tower::{Layer, ServiceExt, service_fn};
 

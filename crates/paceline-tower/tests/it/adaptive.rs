@@ -13,14 +13,14 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use paceline::concurrency::{Adaptive, Aimd, Controller, Gradient, Outcome};
 use paceline::time::Tick;
-use paceline::tower::futures::{ByStatus, Classify};
-use paceline::tower::{AdaptiveLayer, BadKey, Error, Failures, For};
+use paceline_tower::futures::{ByStatus, Classify};
+use paceline_tower::{AdaptiveLayer, BadKey, Error, Failures, For};
 use testkit::clock::jump;
 use testkit::probe::service::{Inner, InnerError, Part, Stage, TestBody};
 use testkit::wakes::Driven;
 
 use super::{call, echo, get};
-use crate::concurrency::adaptive::{Recorded, outcomes, success};
+use crate::recorded::{Recorded, outcomes, success};
 use crate::timed::{ms, now, since, sleep};
 
 #[test]

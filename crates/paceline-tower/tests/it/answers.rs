@@ -8,7 +8,7 @@ use paceline::feedback::{Feedback, LimitHeaders, QuotaUnit};
 use paceline::limiter::{PolicyExt, Shared};
 use paceline::policy::{All, FixedWindow, TokenBucket};
 use paceline::time::Rate;
-use paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer, Held, OnFailure, PaceLayer};
+use paceline_tower::{Answers, ConcurrencyLayer, EnforceLayer, Held, OnFailure, PaceLayer};
 use serde_json::{Value, json};
 
 use super::{Remote, call, get, per_second};

@@ -12,7 +12,7 @@ use paceline::concurrency::{Adaptive, Aimd, Permits};
 use paceline::limiter::PolicyExt;
 use paceline::policy::TokenBucket;
 use paceline::time::Rate;
-use paceline::tower::{
+use paceline_tower::{
     AdaptiveLayer, Answers, ConcurrencyLayer, EnforceLayer, PaceLayer, Refusal, header_key,
 };
 use testkit::clock::Stopwatch;

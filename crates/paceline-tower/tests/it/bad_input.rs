@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use paceline::concurrency::{KeyedPermits, Permits};
 use paceline::limiter::Share;
-use paceline::tower::{
+use paceline_tower::{
     Answers, ClientIp, ConcurrencyLayer, For, PaceLayer, Proxies, ProxyHeader, header_key,
 };
 

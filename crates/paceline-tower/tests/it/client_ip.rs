@@ -5,7 +5,7 @@ use ::tower::Layer;
 use http::{Extensions, HeaderValue, Request, Response};
 use paceline::limiter::PolicyExt;
 use paceline::policy::FixedWindow;
-use paceline::tower::{ClientIp, EnforceLayer, Proxies, ProxyHeader};
+use paceline_tower::{ClientIp, EnforceLayer, Proxies, ProxyHeader};
 
 use super::call;
 use crate::timed::ms;

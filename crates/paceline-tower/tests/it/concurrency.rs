@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full, StreamBody};
 use paceline::concurrency::{KeyedPermits, Permits};
-use paceline::tower::{ConcurrencyLayer, Held};
+use paceline_tower::{ConcurrencyLayer, Held};
 use testkit::clock::Stopwatch;
 use testkit::probe::service::{Inner, InnerError, Part, TestBody};
 use testkit::wakes::Driven;

@@ -5,7 +5,7 @@ use paceline::concurrency::{Adaptive, Aimd, Gradient, KeyedPermits, Permits};
 use paceline::limiter::PolicyExt;
 use paceline::policy::Interval;
 use paceline::shed::{Class, FleetUsage};
-use paceline::tower::{
+use paceline_tower::{
     AdaptiveLayer, ConcurrencyLayer, EnforceLayer, Error, FeedbackLayer, PaceLayer, ShedLayer,
 };
 use testkit::conformance::service::{Rule, Subject};

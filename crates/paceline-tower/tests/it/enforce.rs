@@ -8,10 +8,11 @@ use futures::FutureExt;
 use futures::future::join_all;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
-use paceline::limiter::{Limits, Mode, PolicyExt, Status, Switch, Switched};
+use paceline::fair::FairShare;
+use paceline::limiter::{Fair, Limits, Mode, PolicyExt, Status, Switch, Switched};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::time::Rate;
-use paceline::tower::{Answer, EnforceLayer, Error, Refusal};
+use paceline_tower::{Answer, EnforceLayer, Error, Refusal};
 use testkit::probe::service::{Inner, InnerError};
 use testkit::wakes::Driven;
 
@@ -371,5 +372,21 @@ async fn a_key_that_the_limits_refuse_is_refused_and_no_failure() {
     let error = call(&mut service, 13).await.unwrap_err();
     assert!(error.is_bad_key() && !error.is_limiter_failed());
     assert_eq!(error.to_string(), "the key of the request cannot be used");
-    assert_eq!(layer.failures(), paceline::tower::Failures::default());
+    assert_eq!(layer.failures(), paceline_tower::Failures::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_share_a_capacity_are_limits_by_key() {
+    let clients = Fair::new(FairShare::new(2, ms(100)));
+    let layer = EnforceLayer::by_key(clients, |client: &&'static str| Some(*client));
+    let mut service = layer.layer(service_fn(|client: &'static str| async move {
+        Ok::<_, Infallible>(client)
+    }));
+    for _ in 0..2 {
+        assert!(call(&mut service, "a").await.is_ok());
+    }
+    let refused = call(&mut service, "a").await.unwrap_err();
+    assert_eq!(refused.retry_in(), Some(ms(100)));
+    let left = refused.refusal().and_then(Refusal::status);
+    assert_eq!(left.map(|left| left.remaining), Some(0));
 }

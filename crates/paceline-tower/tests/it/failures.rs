@@ -13,7 +13,7 @@ use paceline::concurrency::{Admit, Permits};
 use paceline::limiter::{Event, PolicyExt};
 use paceline::policy::{Decision, Interval, Policy};
 use paceline::time::Tick;
-use paceline::tower::{ConcurrencyLayer, EnforceLayer, Failures, OnFailure, PaceLayer};
+use paceline_tower::{ConcurrencyLayer, EnforceLayer, Failures, OnFailure, PaceLayer};
 use testkit::wakes::Driven;
 
 use super::{Remote, call, echo, get, no_content, per_second};
@@ -266,7 +266,7 @@ async fn an_observer_that_panics_keeps_no_permit_from_the_requests_after_it() {
     assert_eq!(layer.failures(), counted(|f| f.panics = 3));
 }
 
-#[cfg(all(feature = "metrics", feature = "tracing"))]
+#[cfg(feature = "tracing")]
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_logged_at_most_once_a_second() {
     use crate::written::Written;

@@ -16,7 +16,7 @@ use paceline::limiter::{
     Event, Keyed, Limiter, Mode, Obey, Observed, PolicyExt, Shared, Switch, Switched,
 };
 use paceline::policy::{Decision, Interval, SlidingLog};
-use paceline::tower::{Failures, FeedbackLayer, PaceLayer, host_key};
+use paceline_tower::{Failures, FeedbackLayer, PaceLayer, host_key};
 use testkit::clock::{Stopwatch, jump};
 use testkit::probe::service::Inner;
 use testkit::wakes::Driven;

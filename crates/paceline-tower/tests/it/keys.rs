@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use paceline::concurrency::{KeyedPermits, PermitsAt};
 use paceline::limiter::{Limits, PolicyExt, Shared};
 use paceline::policy::FixedWindow;
-use paceline::tower::{
+use paceline_tower::{
     Answers, ConcurrencyLayer, EnforceLayer, For, extension_key, header_key, host_key,
 };
 

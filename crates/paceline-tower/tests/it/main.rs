@@ -1,4 +1,4 @@
-//! Limits as layers for services.
+//! One binary; its modules mirror `src/`.
 
 mod adaptive;
 mod answers;
@@ -11,19 +11,25 @@ mod enforce;
 mod failures;
 mod feedback;
 mod keys;
+mod names;
 mod pace;
+#[path = "../../../../tests/it/concurrency/recorded.rs"]
+mod recorded;
 mod schedules;
 mod shed;
 mod shed_switched;
+mod timed;
 mod vectors;
 mod wrapped;
+#[cfg(feature = "tracing")]
+#[path = "../../../../tests/it/written.rs"]
+mod written;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
 use ::tower::Layer;
 use ::tower::{Service, ServiceExt};
 use http::{Request, Response};
@@ -36,12 +42,11 @@ async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Respon
     service.ready().await?.call(request).await
 }
 
-#[cfg(feature = "redis")]
 #[test]
 fn limits_in_redis_go_into_every_layer() {
     use paceline::limiter::{Observed, Switch, SwitchExt};
     use paceline::redis::{RedisKeyed, RedisKeyedPermits, RedisLimiter, RedisPermits};
-    use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer};
+    use paceline_tower::{ConcurrencyLayer, EnforceLayer, PaceLayer};
 
     fn is_service<S: Service<u32, Future: Send> + Clone + Send + Sync + 'static>(_: S) {}
     fn rates(one: RedisLimiter<TokenBucket>, users: RedisKeyed<TokenBucket>) {

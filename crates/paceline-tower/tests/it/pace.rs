@@ -8,7 +8,7 @@ use futures::future::join_all;
 use paceline::limiter::{Event, Observed, PolicyExt, Shared, Switch, Switched};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::time::Rate;
-use paceline::tower::PaceLayer;
+use paceline_tower::PaceLayer;
 use testkit::clock::{Stopwatch, jump};
 use testkit::probe::service::Inner;
 use testkit::wakes::Driven;

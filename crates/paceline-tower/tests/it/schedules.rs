@@ -9,7 +9,7 @@ use paceline::concurrency::Permits;
 use paceline::limiter::PolicyExt;
 use paceline::policy::TokenBucket;
 use paceline::time::Rate;
-use paceline::tower::{ConcurrencyLayer, EnforceLayer, Error};
+use paceline_tower::{ConcurrencyLayer, EnforceLayer, Error};
 use testkit::probe::service::Inner;
 
 use super::{call, get};

@@ -8,7 +8,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use paceline::limiter::{Mode, Switch, SwitchExt};
 use paceline::shed::{Class, FleetUsage, WorkerUtilization};
-use paceline::tower::{Answers, Error, Failures, Held, OnFailure, ShedLayer, http_class};
+use paceline_tower::{Answers, Error, Failures, Held, OnFailure, ShedLayer, http_class};
 use testkit::probe::service::{Inner, InnerError, Part, TestBody};
 use testkit::wakes::Driven;
 
@@ -288,7 +288,6 @@ async fn in_shadow_mode_it_counts_what_it_would_shed_and_holds_what_it_would_adm
     assert!(answers[0].is_ok() && answers[1].as_ref().unwrap_err().is_shed());
 }
 
-#[cfg(feature = "redis")]
 #[test]
 fn a_fleet_usage_in_redis_goes_into_the_layer() {
     fn is_service<S>(_: S)

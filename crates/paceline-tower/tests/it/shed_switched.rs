@@ -8,7 +8,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use paceline::limiter::{Mode, Share, Switch, Switched};
 use paceline::shed::{Class, FleetUsage, WorkerUtilization};
-use paceline::tower::{Answers, Held, ShedLayer, http_class};
+use paceline_tower::{Answers, Held, ShedLayer, http_class};
 use testkit::probe::service::{Inner, Part, TestBody};
 
 use super::{call, echo, get, no_content};
@@ -114,7 +114,6 @@ async fn of_requests_beyond_the_usage_a_share_is_refused() {
     assert!(call(&mut service, 1).await.is_ok());
 }
 
-#[cfg(feature = "redis")]
 #[test]
 fn a_fleet_usage_in_redis_has_a_switch_too() {
     fn is_service<S: Service<u32, Future: Send> + Clone + Send + Sync + 'static>(_: S) {}

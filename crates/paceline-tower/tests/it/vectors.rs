@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::tower::Layer;
 use paceline::limiter::PolicyExt;
 use paceline::policy::{Policy, SlidingCounter, SlidingLog};
-use paceline::tower::EnforceLayer;
+use paceline_tower::EnforceLayer;
 
 use super::{call, echo};
 use crate::timed::sleep;

@@ -10,11 +10,11 @@ use paceline::limiter::{
     Event, KeyedAt, Line, Mode, Observed, PolicyExt, Share, Shared, Switch, SwitchExt, Switched,
 };
 use paceline::policy::{FixedWindow, Interval};
-use paceline::tower::{AdaptiveLayer, ConcurrencyLayer, EnforceLayer, For, PaceLayer};
+use paceline_tower::{AdaptiveLayer, ConcurrencyLayer, EnforceLayer, For, PaceLayer};
 use testkit::probe::service::{Inner, Part};
 
 use super::{call, echo, get};
-use crate::concurrency::adaptive::{Recorded, outcomes, success};
+use crate::recorded::{Recorded, outcomes, success};
 use crate::timed::{ms, now, since, sleep};
 
 fn second<T>(service: &T) -> impl Future<Output = bool> + use<T>

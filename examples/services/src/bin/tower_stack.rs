@@ -31,7 +31,7 @@ use paceline::limiter::{Keyed, Limiter, Limits, Mode, Share, Switch, Switched};
 use paceline::policy::SlidingLog;
 use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
-use paceline::tower::{Answers, BadKey, ClientIp, ClientKey, EnforceLayer, For};
+use paceline_tower::{Answers, BadKey, ClientIp, ClientKey, EnforceLayer, For};
 use reqwest::Client;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
