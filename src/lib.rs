@@ -48,9 +48,9 @@
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
 //!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it. [`LimitHeaders`](feedback::LimitHeaders) says it to
 //!   your own callers.
-//! * **`tower`** has layers that limit a service or a client, with the same limiters and permits (feature `tower`).
-//! * **`paceline-redis`**, a crate of its own, has the same limits with their state in Redis, for a fleet, and says what happens while
-//!   Redis is gone.
+//! * **`paceline-tower`**, a crate of its own, has layers of tower that limit a service or a client, with the same limiters and permits.
+//! * **`paceline-redis`**, another one, has the same limits with their state in Redis, for a fleet, and says what happens while Redis
+//!   is gone.
 //!
 //! | to | write |
 //! |---|---|
@@ -71,7 +71,7 @@
 //! | take a policy from a text | `let policy: AnyPolicy = "100/min burst 20 and 5000/day aligned".parse()?;` |
 //! | pause or change a limit | `limit.pause_for(d)`, `limit.retune(policy)` |
 //! | observe only, switch off, or launch a limit for 1 % of the users first | `limits.switched(&switch)`, `switch.set_mode(Mode::Shadow)`, `switch.set_share(Share::percent(1))`; in a whole fleet, a switch from `redis.switch(name)` |
-//! | answer 429 to a caller above its limit, with feature `tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
+//! | answer 429 to a caller above its limit, with `paceline-tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
 //! | drop while this worker is overloaded, the least important first | `events.shed_by(WorkerUtilization::new(sensor), \|event\| event.class())` |
 //! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, of the crate `paceline-redis` |
 //!
@@ -138,8 +138,6 @@
 //!
 //! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade; its docs list all metrics.
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
-//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer`, `tower::AdaptiveLayer`, `tower::FeedbackLayer` and
-//!   `tower::ShedLayer`, limits as layers for services and clients.
 //! * `serde`: rates, policies and named limits from any format of `serde`, as texts or tables: see [`config`].
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
@@ -162,8 +160,6 @@ pub mod shed;
 pub mod sink;
 pub mod stream;
 pub mod time;
-#[cfg(feature = "tower")]
-pub mod tower;
 
 /// The guides and the design: pages of the repository.
 pub mod _docs {
@@ -181,22 +177,4 @@ pub mod _docs {
 
     #[doc = include_str!("../docs/language-models.md")]
     pub mod language_models {}
-
-    // One of its examples uses the layers.
-    #[cfg(feature = "tower")]
-    #[doc = include_str!("../docs/migrating.md")]
-    pub mod migrating {}
-
-    #[cfg(feature = "tower")]
-    #[doc = include_str!("../docs/services.md")]
-    pub mod services {}
-
-    #[cfg(feature = "tower")]
-    #[doc = include_str!("../docs/shedding.md")]
-    pub mod shedding {}
 }
-
-// With every feature, since its examples use some.
-#[cfg(all(doctest, feature = "tower"))]
-#[doc = include_str!("../README.md")]
-mod readme {}

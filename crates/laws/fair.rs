@@ -345,7 +345,9 @@ impl Charged {
             let rest = FairShare::new(repaid, rule.cycle()).with_division(rule.division());
             let lacks = others.iter().map(|&at| {
                 let lack = claims[at].demand().saturating_sub(sizes[at]);
-                Claim::new(lack).with_weight(claims[at].terms().weight())
+                Claim::new(lack)
+                    .try_with_weight(claims[at].terms().weight())
+                    .unwrap()
             });
             let lacks: Vec<_> = lacks.collect();
             let parts = Model::new(rest, &lacks).whole(repaid);

@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body::Body;
 use paceline::concurrency::Permits;
 use paceline::limiter::{Switch, SwitchExt};
-use paceline::tower::ConcurrencyLayer;
+use paceline_tower::ConcurrencyLayer;
 use testkit::probe::service::{Inner, Part, Stage};
 use tower_layer::Layer;
 use tower_service::Service;

@@ -192,7 +192,7 @@ impl<C> Clone for Adaptive<C> {
 }
 
 /// A guard that is dropped without a report is [`Outcome::Ignored`]. So code that only holds its guard keeps the limit, and the
-/// limit does not move. `tower::AdaptiveLayer` reports.
+/// limit does not move. `paceline_tower::AdaptiveLayer` reports.
 impl<C: Controller> Admit for Adaptive<C> {
     type Guard = AdaptivePermit<C>;
     type Error = Infallible;

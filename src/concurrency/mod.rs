@@ -8,9 +8,9 @@
 //! | [`Permits`] | n, over all tasks that share them |
 //! | [`KeyedPermits`] | n for each user, host or account |
 //! | [`Adaptive`] | as many as the server bears, found from the outcomes of the calls |
-//! | `redis::RedisPermits`, `redis::RedisKeyedPermits` | n in a whole fleet, and for each key (feature `redis`) |
+//! | `RedisPermits`, `RedisKeyedPermits` of `paceline-redis` | n in a whole fleet, and for each key |
 //! | [`shed::FleetUsage`](crate::shed::FleetUsage) | n, with a reserve for critical work |
-//! | `redis::FleetUsage` | n in a whole fleet, with a reserve for critical work (feature `redis`) |
+//! | `FleetUsage` of `paceline-redis` | n in a whole fleet, with a reserve for critical work |
 //!
 //! [`Admit`] is what they have in common, for code that is generic over them. A [`Switched`](crate::limiter::Switched) around any of
 //! them has a kill switch, a shadow mode and a share; an [`Observed`](crate::limiter::Observed) reports its requests.
@@ -24,8 +24,8 @@
 //! | [`Gradient`] | latency: the long-term mean compared with the present one | becomes slow when it is overloaded |
 //!
 //! A controller is arithmetic: a [`Controller`] takes each [`Outcome`] and the time, has no clock and no lock, and does not know
-//! the permits. [`Adaptive`] joins the two: it measures how long each call takes, and resizes the permits. `tower::AdaptiveLayer`
-//! does it for a service (feature `tower`). By hand it is `permits.resize(controller.limit())`; see the example at [`Aimd`].
+//! the permits. [`Adaptive`] joins the two: it measures how long each call takes, and resizes the permits. `paceline_tower::AdaptiveLayer`
+//! does it for a service. By hand it is `permits.resize(controller.limit())`; see the example at [`Aimd`].
 
 mod acquire_within;
 mod adaptive;

@@ -6,7 +6,7 @@
 //!
 //! Nothing in this module has a clock or sends anything. The caller does the retries and decides which requests may be
 //! repeated: a loop in which each attempt waits for the limit, as in `examples/retry_politely.rs`. In a client made of
-//! `tower` layers, `PaceLayer::obeying` waits and obeys, and the layer that retries goes around it (feature `tower`).
+//! `tower` layers, `PaceLayer::obeying` of `paceline-tower` waits and obeys, and the layer that retries goes around it.
 //!
 //! ```
 //! use paceline::feedback::Feedback;
@@ -111,8 +111,4 @@ mod write;
 pub use caps::Caps;
 pub use parse::Feedback;
 pub use reader::Ignored;
-#[cfg(feature = "tower")]
-pub(crate) use value::{split, unquoted};
 pub use write::{LimitHeaders, QuotaUnit};
-#[cfg(feature = "tower")]
-pub(crate) use write::{quoted, whole_seconds};

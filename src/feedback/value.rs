@@ -103,7 +103,7 @@ pub(super) fn members(text: &str) -> impl Iterator<Item = Member<'_>> {
 }
 
 /// The texts between the marks outside of quotes.
-pub(crate) fn split(text: &str, mark: char) -> impl Iterator<Item = &str> {
+fn split(text: &str, mark: char) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     core::iter::from_fn(move || {
         let (piece, after) = cut(rest?, mark);
@@ -128,7 +128,7 @@ fn cut(text: &str, mark: char) -> (&str, &str) {
 }
 
 /// The text without the quotes around it, if it has both.
-pub(crate) fn unquoted(text: &str) -> &str {
+fn unquoted(text: &str) -> &str {
     text.strip_prefix('"')
         .and_then(|text| text.strip_suffix('"'))
         .unwrap_or(text)

@@ -135,8 +135,9 @@ impl LimitHeaders {
         part.unwrap_or(&self.name)
     }
 
-    /// The value of `RateLimit-Policy`, or nothing.
-    pub(crate) fn write_policy(&self, item: &mut String, status: &Status) {
+    /// Appends the value of `RateLimit-Policy` to `item`, or nothing, as [`headers`](Self::headers) has it. So one buffer serves for all
+    /// responses.
+    pub fn write_policy(&self, item: &mut String, status: &Status) {
         let Some(Quota { permits, window }) = status.quota else {
             return;
         };
@@ -149,8 +150,8 @@ impl LimitHeaders {
         self.add_partition_key(item);
     }
 
-    /// The value of `RateLimit`, or nothing.
-    pub(crate) fn write_state(&self, item: &mut String, status: &Status) {
+    /// Appends the value of `RateLimit` to `item`, or nothing, as [`headers`](Self::headers) has it.
+    pub fn write_state(&self, item: &mut String, status: &Status) {
         if status.quota.is_none() && status.remaining == u32::MAX {
             return;
         }
@@ -199,7 +200,7 @@ const LARGEST: u64 = 999_999_999_999_999;
 const LONGEST_LEGACY_RESET: u64 = 999_999_999;
 
 /// The duration, rounded up, and as a number that every header can have.
-pub(crate) fn whole_seconds(duration: Duration) -> u64 {
+fn whole_seconds(duration: Duration) -> u64 {
     let begun = u64::from(duration.subsec_nanos() > 0);
     duration.as_secs().saturating_add(begun).min(LARGEST)
 }
@@ -216,7 +217,7 @@ fn checked(name: String) -> Result<String, ConfigError> {
 }
 
 /// A string of a structured field, and of JSON. The text has no control characters.
-pub(crate) fn quoted(text: &str) -> String {
+fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     add_quoted(&mut quoted, text);
     quoted

@@ -43,7 +43,7 @@ use super::{Event, Observer};
 /// | `paceline_permits_total` | counter | `limit`, `key` | the costs of what passed; [`by_key`](Self::by_key) |
 /// | `paceline_requests_total` | counter | `limit`, `class`, `outcome` | requests of one class that a load shedder admitted, `passed`, or `shed`; [`WorkerUtilization::with_metrics`](crate::shed::WorkerUtilization::with_metrics) |
 /// | `paceline_shed_amount` | gauge | `limit` | how much it sheds: 1 is all that is sheddable, and from 0 down nothing |
-/// | `paceline_remote_up` | gauge | | 1 while there is a connection to Redis, else 0; feature `redis`, without an observer |
+/// | `paceline_remote_up` | gauge | | 1 while there is a connection to Redis, else 0; of `paceline-redis`, without an observer |
 /// | `paceline_remote_outages_total` | counter | | how often the connection was lost |
 /// | `paceline_remote_faults_total` | counter | | calls that Redis refused, counted once a second at most |
 /// | `paceline_remote_lost_states_total` | counter | | states of limits that Redis lost |

@@ -14,7 +14,7 @@
 //! | [`DynLimiter`] | any limiter in memory, of a type that is chosen at run time; it can be cloned | that of the limiter, and a call through a pointer |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
-//! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
+//! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and a `RedisKeyed`.
 //!
 //! Where the cost of a request is known only afterwards, [`Settle`] reserves an estimate and corrects it:
 //! `let reserved = limit.reserve(800).await?;` and `reserved.settle(1234);`.
@@ -288,8 +288,9 @@ pub trait Limiter {
             .map_or_else(Resolution::default, |inner| inner.resolution())
     }
 
-    /// A clone for one request, where that is cheaper than one for a task.
-    #[doc(hidden)]
+    /// A clone for one request, where that is cheaper than one for a task: a layer that asks once and keeps nothing takes it.
+    ///
+    /// Provided: `None`. A clone is as cheap then, or nothing is known of it.
     fn for_one_request(&self) -> Option<Self>
     where
         Self: Sized,

@@ -7,7 +7,7 @@ use crate::feedback::Feedback;
 /// A limit that a provider can pause, by the headers of a response: a [`Shared`](super::Shared), that of a key of a [`Keyed`](super::Keyed), that
 /// of a client of a [`Fair`](super::Fair), which pauses all clients, or one in Redis; also inside a [`Switched`](super::Switched) or an [`Observed`](super::Observed).
 ///
-/// Code that is generic over it works with limits in memory and with limits in Redis, as `FeedbackLayer` of feature `tower` does.
+/// Code that is generic over it works with limits in memory and with limits in Redis, as `FeedbackLayer` of `paceline-tower` does.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit that a response can pause",
     note = "it has to be a `Shared`, a `Keyed`, a `Fair`, or a limit in Redis; `Switched` and `Observed` may wrap it"

@@ -6,7 +6,7 @@
 //! | | sheds by | state | classes |
 //! |---|---|---|---|
 //! | [`FleetUsage`] | how many requests are under way, with a reserve for critical work | in this process | critical or not |
-//! | `redis::FleetUsage` | the same, in a whole fleet (feature `redis`) | in Redis | critical or not |
+//! | `FleetUsage` of `paceline-redis` | the same, in a whole fleet | in Redis | critical or not |
 //! | [`WorkerUtilization`] | how busy this worker has been, slowly | in this process | as many as it [has](WorkerUtilization::with_classes) |
 //!
 //! The first bounds what a dependency behind the fleet has to bear. The last protects a worker whatever its requests cost.
@@ -15,7 +15,7 @@
 //! The repository's `docs/performance`, section *Overload*, has the curves of an hour of overload: with a [`WorkerUtilization`], with a
 //! threshold that flaps, and without a shedder.
 //!
-//! Each is an [`Admit`](crate::concurrency::Admit), so it goes into `tower::ShedLayer`. A [`WorkerUtilization`] also goes into
+//! Each is an [`Admit`](crate::concurrency::Admit), so it goes into `paceline_tower::ShedLayer`. A [`WorkerUtilization`] also goes into
 //! [`shed_by`](crate::stream::PaceStreamExt::shed_by). A [`FleetUsage`] does not: its permit has to be held until the work is done, so
 //! it is asked by hand, [for a stream](crate::stream::ShedBy#shedders-with-a-guard-to-hold) too:
 //!
@@ -27,11 +27,7 @@
 //! assert!(batch[1].is_some() && batch[2].is_none());
 //! assert!(usage.admit(Class::Critical).is_some());
 //! ```
-//!
-#![cfg_attr(
-    feature = "tower",
-    doc = "Which one, where in a stack, and with which numbers: [a guide](crate::_docs::shedding)."
-)]
+//! Which one, where in a stack, and with which numbers: the guide `docs/shedding.md` of the repository.
 //!
 //! # Kill switch, shadow mode and an enforced share
 //!

@@ -27,7 +27,7 @@ mod wheel_timer;
 
 pub(crate) use civil::{days_of_month, first_day, first_day_of_next_month};
 pub use clock::Clock;
-#[cfg(any(feature = "metrics", feature = "tower"))]
+#[cfg(feature = "metrics")]
 pub(crate) use clock::since_1970;
 pub(crate) use clock::{instant, is_real, this_runtime};
 pub use error::OutOfRange;

@@ -13,8 +13,6 @@ mod sink;
 mod stream;
 mod time;
 mod timed;
-#[cfg(feature = "tower")]
-mod tower;
 mod wait;
 #[cfg(feature = "tracing")]
 mod written;

@@ -9,7 +9,15 @@ fn root() -> &'static Path {
 
 /// The pages of the project.
 fn pages() -> Vec<PathBuf> {
-    let folders = ["", "docs", "docs/performance", "crates/cli"];
+    let folders = [
+        "",
+        "crates/paceline-tower",
+        "crates/paceline-tower/docs",
+        "docs",
+        "docs/performance",
+        "crates/cli",
+        "crates/paceline-redis",
+    ];
     let files = folders
         .iter()
         .flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());

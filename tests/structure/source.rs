@@ -3,8 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-/// The folders with the source of the libraries.
-pub(crate) const LIBRARIES: [&str; 2] = ["src", "crates/paceline-redis/src"];
+/// The sources of the libraries that have folders on the map.
+pub(crate) const ON_THE_MAP: [&str; 2] = ["crates/paceline-redis/src", "src"];
+
+/// The sources of all libraries.
+pub(crate) const LIBRARIES: [&str; 3] = [ON_THE_MAP[0], "crates/paceline-tower/src", ON_THE_MAP[1]];
 
 /// The Rust files in these folders of the project, each with its path and its text, in the order of their paths.
 pub(crate) fn rust_files(folders: &[&str]) -> Vec<(String, String)> {

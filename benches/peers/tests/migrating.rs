@@ -12,7 +12,7 @@ use governor::{Quota, RateLimiter};
 use paceline::concurrency::Permits;
 use paceline::policy::FixedWindow;
 use paceline::prelude::*;
-use paceline::tower::{ConcurrencyLayer, PaceLayer};
+use paceline_tower::{ConcurrencyLayer, PaceLayer};
 use tokio::time::{Instant, advance, sleep};
 use tower::{Service, ServiceBuilder, service_fn};
 

@@ -16,42 +16,8 @@ use testkit::clock::jump;
 use testkit::wakes::Driven;
 
 use super::claims;
+use super::recorded::{Recorded, outcomes, success};
 use crate::timed::{ms, now, since, sleep};
-
-/// A limit that stays, and what was observed.
-#[derive(Clone, Debug)]
-pub(crate) struct Recorded {
-    limit: u32,
-    seen: Vec<(Tick, u32, Outcome)>,
-}
-
-impl Recorded {
-    pub(crate) const fn at(limit: u32) -> Self {
-        let seen = Vec::new();
-        Self { limit, seen }
-    }
-}
-
-impl Controller for Recorded {
-    fn observe(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
-        self.seen.push((now, in_use, outcome));
-    }
-
-    fn limit(&self) -> u32 {
-        self.limit
-    }
-}
-
-/// The outcomes that were observed.
-pub(crate) fn outcomes(adaptive: &Adaptive<Recorded>) -> Vec<Outcome> {
-    let seen = adaptive.controller().seen.into_iter();
-    seen.map(|(_, _, outcome)| outcome).collect()
-}
-
-pub(crate) const fn success(millis: u64) -> Outcome {
-    let latency = ms(millis);
-    Outcome::Success { latency }
-}
 
 #[tokio::test(start_paused = true)]
 async fn adaptive_permits_keep_the_claims() {

@@ -1,4 +1,4 @@
-pub(crate) mod adaptive;
+mod adaptive;
 mod admit;
 mod claims;
 mod cooldown;
@@ -6,6 +6,7 @@ mod keyed_permits;
 mod network;
 mod observed;
 mod permits;
+mod recorded;
 mod resize;
 mod switched;
 mod within;

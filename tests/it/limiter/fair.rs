@@ -696,24 +696,6 @@ async fn an_observer_hears_of_each_request_with_its_client() {
     assert_eq!(*seen.lock().unwrap(), expected);
 }
 
-#[cfg(feature = "tower")]
-#[tokio::test(start_paused = true)]
-async fn a_layer_by_key_takes_it_for_its_limits() {
-    use ::tower::{Layer, Service, service_fn};
-    use paceline::tower::EnforceLayer;
-
-    let layer = EnforceLayer::by_key(fair(2), |client: &&'static str| Some(*client));
-    let mut service = layer.layer(service_fn(|client: &'static str| async move {
-        Ok::<_, std::convert::Infallible>(client)
-    }));
-    assert!(service.call("a").await.is_ok());
-    assert!(service.call("a").await.is_ok());
-    let refused = service.call("a").await.unwrap_err();
-    assert_eq!(refused.retry_in(), Some(ms(100)));
-    let left = refused.refusal().and_then(paceline::tower::Refusal::status);
-    assert_eq!(left.map(|left| left.remaining), Some(0));
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_estimate_is_corrected_to_what_it_has_cost() {
     let clients = fair(100);

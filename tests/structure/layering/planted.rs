@@ -37,7 +37,7 @@ fn an_import_from_a_layer_beside_is_found() {
         [1]
     );
     assert_eq!(
-        seen(layering, "src/tower/rate.rs", "use crate::redis::Redis;"),
+        seen(layering, "src/stream/pace.rs", "use crate::redis::Redis;"),
         [1]
     );
     assert_eq!(

@@ -7,7 +7,7 @@ use ::paceline::limiter::{KeyedAt, Shared};
 use ::paceline::policy::TokenBucket;
 use ::paceline::prelude::*;
 use ::paceline::time::Rate;
-use ::paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer, For, PaceLayer, Refusal};
+use ::paceline_tower::{Answers, ConcurrencyLayer, EnforceLayer, For, PaceLayer, Refusal};
 use ::tower::Layer;
 use axum::Router;
 use axum::body::Body;

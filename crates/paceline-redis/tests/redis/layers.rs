@@ -4,9 +4,9 @@ use std::convert::Infallible;
 
 use paceline::limiter::{Observed, Switch, SwitchExt};
 use paceline::policy::TokenBucket;
-use paceline::shed::Importance;
-use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer, ShedLayer};
+use paceline::shed::Class;
 use paceline_redis::{FleetUsage, RedisKeyed, RedisKeyedPermits, RedisLimiter, RedisPermits};
+use paceline_tower::{ConcurrencyLayer, EnforceLayer, PaceLayer, ShedLayer};
 use tower::{Layer, Service};
 
 /// A service that answers with the request.
@@ -42,7 +42,7 @@ fn limits_in_redis_go_into_every_layer() {
         is_service(layer.until_response().layer(echo()));
     }
     fn usage(usage: FleetUsage) {
-        let class = |_: &u32| Importance::Sheddable;
+        let class = |_: &u32| Class::Sheddable(0);
         let layer = ShedLayer::new(usage.clone(), class).until_response();
         is_service(layer.layer(echo()));
         let switched = usage.switched(&Switch::new());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use paceline::concurrency::{Gradient, Permits};
 use paceline::fair::{self, FairShare};
 use paceline::shed::WorkerUtilization;
-use paceline::tower::Proxies;
+use paceline_tower::Proxies;
 
 use super::Concurrency;
 use super::settings::Draft;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::{Extensions, HeaderName, HeaderValue, Request, StatusCode};
-use paceline::tower::{ClientIp, Proxies, ProxyHeader};
+use paceline_tower::{ClientIp, Proxies, ProxyHeader};
 
 use super::problem::Problem;
 use crate::config::{Anonymous, Client, Config, IpHeader};

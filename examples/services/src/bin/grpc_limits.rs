@@ -12,7 +12,7 @@ use paceline::concurrency::Permits;
 use paceline::limiter::KeyedAt;
 use paceline::policy::FixedWindow;
 use paceline::prelude::*;
-use paceline::tower::{Answers, BadKey, ConcurrencyLayer, EnforceLayer, For, header_key};
+use paceline_tower::{Answers, BadKey, ConcurrencyLayer, EnforceLayer, For, header_key};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tonic::body::Body;

@@ -23,12 +23,8 @@ use std::{
 use axum::{Extension, Router, http::Uri, response::IntoResponse};
 use futures::future::try_join_all;
 use http::{Request, Response, StatusCode};
-use paceline::{
-    concurrency::KeyedPermits,
-    policy::Interval,
-    prelude::*,
-    tower::{ConcurrencyLayer, PaceLayer, host_key},
-};
+use paceline::{concurrency::KeyedPermits, policy::Interval, prelude::*};
+use paceline_tower::{ConcurrencyLayer, PaceLayer, host_key};
 use reqwest::{Body, redirect, retry};
 use tower::{BoxError, Layer, ServiceExt, service_fn, util::BoxCloneSyncService};
 

@@ -38,7 +38,7 @@ use paceline::concurrency::Permits;
 use paceline::limiter::{Mode, Share, Switch, Switched};
 use paceline::shed::{BusyPermits, WorkerUtilization};
 use paceline::time::OutOfRange;
-use paceline::tower::{Answers, ShedLayer, http_class};
+use paceline_tower::{Answers, ShedLayer, http_class};
 use reqwest::Client;
 use serde::Serialize;
 use tokio::net::TcpListener;

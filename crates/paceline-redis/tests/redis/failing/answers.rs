@@ -7,8 +7,8 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Request, Response};
 use paceline::policy::{SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::tower::{Answers, EnforceLayer, For, OnFailure, PaceLayer};
 use paceline_redis::{OutagePolicy, Redis};
+use paceline_tower::{Answers, EnforceLayer, For, OnFailure, PaceLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::{redis, until_up};

@@ -109,7 +109,7 @@ async fn another_client_hears_of_a_pause_of_feedback_and_of_a_resume() {
 #[tokio::test]
 async fn a_response_to_one_client_pauses_its_host_in_another() {
     use http::{Request, Response};
-    use paceline::tower::{PaceLayer, host_key};
+    use paceline_tower::{PaceLayer, host_key};
     use std::convert::Infallible;
     use tower::{Layer, ServiceExt, service_fn};
 

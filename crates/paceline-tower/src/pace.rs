@@ -1,0 +1,134 @@
+use core::fmt;
+use core::task::{Context, Poll};
+
+use tower_service::Service;
+
+use paceline::limiter::Limiter;
+
+use super::admission::AskRate;
+use super::answer::{AsError, Respond};
+use super::call::Call;
+use super::feedback::FeedbackLayer;
+use super::layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
+use super::terms::Terms;
+
+/// Lets requests wait until their limit lets them pass.
+///
+/// ```
+/// use paceline::policy::Interval;
+/// use paceline::prelude::*;
+/// use paceline_tower::PaceLayer;
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let start = tokio::time::Instant::now();
+/// let limit = Interval::every(Duration::from_millis(100)).shared();
+/// let layer = PaceLayer::new(limit).within(Duration::from_millis(250));
+/// let service = layer.layer(service_fn(|_: ()| async { Ok::<_, Infallible>(()) }));
+///
+/// let calls = (0..5).map(|_| service.clone().oneshot(()));
+/// let responses = futures::future::join_all(calls).await;
+///
+/// // At 0, 100 and 200 ms. The others could not pass within 250 ms, and were refused at once.
+/// assert_eq!(responses.iter().filter(|response| response.is_ok()).count(), 3);
+/// let late = responses[4].as_ref().unwrap_err();
+/// assert!(late.is_too_late());
+/// assert_eq!(late.retry_in(), Some(Duration::from_millis(300)));
+/// assert_eq!(start.elapsed(), Duration::from_millis(200));
+/// # }
+/// ```
+///
+/// **Ready** at once, and that takes nothing from the limit. So an idle clone delays no request.
+///
+/// **Waits** in its future, first come, first served by the first poll. Then it waits until the inner service is ready, and calls
+/// it: what the service waits for is not charged twice, and it reserves nothing while the request waits.
+///
+/// **Fails** with [`Error`](super::Error), or answers: see [`answering`](LimitLayer::answering).
+///
+/// **Holds** the request while it waits. [`max_waiting`](LimitLayer::max_waiting) bounds their number, and [`within`](LimitLayer::within) the
+/// time.
+///
+/// **Cancel safety**: a future that is dropped while it waits leaves the queue, and takes nothing. One that is dropped later has
+/// passed, and counts.
+///
+/// **Shares** its limit: services of one layer, and their clones, have one.
+///
+/// It needs no runtime until it has to wait.
+#[doc(alias("RateLimitLayer", "ServiceBuilder"))]
+pub type PaceLayer<T, A = AsError> = LimitLayer<Pacing, T, A>;
+
+/// What a [`PaceLayer`] does.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Pacing;
+
+impl Charges for Pacing {
+    const IS_AT_ONCE: bool = false;
+}
+
+impl Waits for Pacing {}
+
+impl<T, A> PaceLayer<T, A> {
+    /// Also obeys what the responses of an outbound client say: this layer around a [`FeedbackLayer`] with the same limits.
+    ///
+    /// The last method of all, since the result is two layers. The outer one comes first.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::prelude::*;
+    /// use paceline_tower::PaceLayer;
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let client = service_fn(|_: Request<()>| async {
+    ///     Ok::<_, Infallible>(Response::builder().header("retry-after", "2").status(503).body(()).unwrap())
+    /// });
+    /// let limit = SlidingLog::new(100, Duration::from_secs(60)).shared();
+    /// let client = PaceLayer::new(limit).obeying().layer(client);
+    ///
+    /// for _ in 0..3 {
+    ///     let response = client.clone().oneshot(Request::new(())).await.unwrap();
+    ///     assert_eq!(response.status(), 503);
+    /// }
+    /// assert_eq!(start.elapsed(), Duration::from_secs(4));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn obeying(self) -> (Self, FeedbackLayer<T>)
+    where
+        T: Clone,
+    {
+        let feedback = FeedbackLayer::of(self.terms().clone());
+        (self, feedback)
+    }
+}
+
+impl<S, T, A, R> Service<R> for Limited<Pacing, S, T, A>
+where
+    S: Service<R> + Clone,
+    T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
+    A: Respond<R, S::Response, S::Error>,
+{
+    type Response = S::Response;
+    type Error = A::Error;
+    type Future = LimitedFuture<S, R, T, A>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// The future has a clone of the inner service, and makes it ready when the request has passed.
+    fn call(&mut self, request: R) -> LimitedFuture<S, R, T, A> {
+        LimitedFuture {
+            call: Call::new(&self.config, self.inner.clone(), request, AskRate::new),
+        }
+    }
+}

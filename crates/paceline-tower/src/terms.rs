@@ -1,0 +1,249 @@
+use core::error::Error;
+use core::fmt;
+use std::sync::Arc;
+
+use http::Request;
+
+use paceline::limiter::Limits;
+
+use super::keys::{header_named, value};
+
+/// Which limit a request of type `R` has, and what it costs. `L` is a handle on the limit.
+///
+/// A layer makes one itself with `new` and `by_key`, and it is part of the type of the layer:
+///
+/// ```
+/// use http::Request;
+/// use paceline::limiter::{KeyedAt, PolicyExt};
+/// use paceline::policy::TokenBucket;
+/// use paceline::time::Rate;
+/// use paceline_tower::{EnforceLayer, For, header_key};
+///
+/// struct App {
+///     by_user: EnforceLayer<For<Request<String>, KeyedAt<String, TokenBucket>>>,
+/// }
+///
+/// let users = TokenBucket::new(Rate::per_minute(100), 20).keyed();
+/// let app = App { by_user: EnforceLayer::by_key(users, header_key("x-user")) };
+/// # let _ = app.by_user;
+/// ```
+///
+/// For the other rules [`with_terms`](super::EnforceLayer::with_terms) of each layer takes one.
+pub struct For<R, L> {
+    limit: LimitOf<R, L>,
+    cost: Option<Arc<CostFn<R>>>,
+}
+
+enum LimitOf<R, L> {
+    /// With its clone, so that only this kind needs one.
+    All(L, fn(&L) -> L),
+    Each(Arc<LimitFn<R, L>>),
+}
+
+type LimitFn<R, L> = dyn Fn(&R) -> Result<Option<L>, BadKey> + Send + Sync;
+
+type CostFn<R> = dyn Fn(&R) -> u32 + Send + Sync;
+
+impl<R, L> For<R, L> {
+    /// One limit for all requests.
+    #[must_use]
+    pub const fn all(limit: L) -> Self
+    where
+        L: Clone,
+    {
+        let limit = LimitOf::All(limit, L::clone);
+        Self { limit, cost: None }
+    }
+
+    /// A limit, or permits, for each key. A request without a key is **not limited**.
+    #[must_use]
+    pub fn key<M, K>(limits: M, key: impl Fn(&R) -> Option<K> + Send + Sync + 'static) -> Self
+    where
+        M: Limits<K, Limit = L> + Send + Sync + 'static,
+    {
+        Self::each(move |request| {
+            let limit = key(request).map(|key| limits.at(key).map_err(|_| BadKey::default()));
+            limit.transpose()
+        })
+    }
+
+    /// A rule of your own: the limit of each request. `None` is not limited.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use paceline::prelude::*;
+    /// use paceline::time::Rate;
+    /// use paceline_tower::{EnforceLayer, For};
+    /// use std::convert::Infallible;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let reads = TokenBucket::new(Rate::per_second(10), 10).shared();
+    /// let writes = TokenBucket::new(Rate::per_second(1), 1).shared();
+    /// let by_method = For::each(move |request: &Request<()>| {
+    ///     let limit = if request.method().is_safe() { &reads } else { &writes };
+    ///     Ok(Some(limit.clone()))
+    /// });
+    /// let inner = service_fn(|_| async { Ok::<_, Infallible>(()) });
+    /// let service = EnforceLayer::with_terms(by_method).layer(inner);
+    ///
+    /// let send = |method| {
+    ///     let request = Request::builder().method(method).body(()).unwrap();
+    ///     service.clone().oneshot(request)
+    /// };
+    /// assert!(send("POST").await.is_ok());
+    /// assert!(send("POST").await.is_err());
+    /// assert!(send("GET").await.is_ok());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn each(limit: impl Fn(&R) -> Result<Option<L>, BadKey> + Send + Sync + 'static) -> Self {
+        let limit = LimitOf::Each(Arc::new(limit));
+        Self { limit, cost: None }
+    }
+
+    pub(super) fn costing(self, cost: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
+        let cost: Arc<CostFn<R>> = Arc::new(cost);
+        Self {
+            limit: self.limit,
+            cost: Some(cost),
+        }
+    }
+}
+
+impl<B, L> For<Request<B>, L> {
+    /// A limit, or permits, for each value of a header: [`header_key`](super::header_key), and a refusal that names the header if its
+    /// value cannot be used. A request without the header is **not limited**.
+    ///
+    /// Limits in Redis refuse a key that is empty or longer than 200 bytes. The answer is 400 then, and never has the value.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use paceline::policy::FixedWindow;
+    /// use paceline::prelude::*;
+    /// use paceline_tower::{Answers, EnforceLayer, For};
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = FixedWindow::new(1, Duration::from_secs(60)).keyed();
+    /// let layer = EnforceLayer::with_terms(For::header(users, "x-user")).answering(Answers::new("users"));
+    /// let service = layer.layer(service_fn(|_: Request<()>| async {
+    ///     Ok::<_, Infallible>(Response::new(String::new()))
+    /// }));
+    ///
+    /// let mut statuses = Vec::new();
+    /// for user in ["ann", "ann", "bob"] {
+    ///     let request = Request::get("/").header("x-user", user).body(()).unwrap();
+    ///     statuses.push(service.clone().oneshot(request).await.unwrap().status().as_u16());
+    /// }
+    /// assert_eq!(statuses, [200, 429, 200]);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If this is not the name of a header.
+    #[must_use]
+    #[track_caller]
+    pub fn header<M>(limits: M, name: &'static str) -> Self
+    where
+        M: Limits<String, Limit = L> + Send + Sync + 'static,
+    {
+        let header = header_named(name);
+        Self::each(move |request| {
+            let limit = value(request.headers(), &header).map(|key| limits.at(key));
+            limit.transpose().map_err(|_| BadKey::in_header(name))
+        })
+    }
+}
+
+impl<R, L> Terms for For<R, L> {
+    type Request = R;
+    type Limit = L;
+
+    fn limit(&self, request: &R) -> Result<Option<L>, BadKey> {
+        match &self.limit {
+            LimitOf::All(limit, clone) => Ok(Some(clone(limit))),
+            LimitOf::Each(limit) => limit(request),
+        }
+    }
+
+    fn cost(&self, request: &R) -> u32 {
+        self.cost.as_ref().map_or(1, |cost| cost(request))
+    }
+
+    fn shared(&self) -> Option<&L> {
+        match &self.limit {
+            LimitOf::All(limit, _) => Some(limit),
+            LimitOf::Each(_) => None,
+        }
+    }
+}
+
+impl<R, L> Clone for For<R, L> {
+    fn clone(&self) -> Self {
+        let limit = match &self.limit {
+            LimitOf::All(limit, clone) => LimitOf::All(clone(limit), *clone),
+            LimitOf::Each(limit) => LimitOf::Each(Arc::clone(limit)),
+        };
+        let cost = self.cost.clone();
+        Self { limit, cost }
+    }
+}
+
+impl<R, L> fmt::Debug for For<R, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("For").finish_non_exhaustive()
+    }
+}
+
+/// What a layer asks its terms: a [`For`], with or without a classifier.
+pub trait Terms {
+    /// The request of the service.
+    type Request;
+
+    /// A handle on the limit of one request.
+    type Limit;
+
+    /// A handle on the limit of this request. `None`: it is not limited.
+    ///
+    /// # Errors
+    ///
+    /// If the key of the request cannot be used.
+    fn limit(&self, request: &Self::Request) -> Result<Option<Self::Limit>, BadKey>;
+
+    /// What the request costs.
+    fn cost(&self, request: &Self::Request) -> u32;
+
+    /// The limit, if all requests have the same.
+    fn shared(&self) -> Option<&Self::Limit>;
+}
+
+/// The key of a request cannot be used.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct BadKey {
+    header: Option<&'static str>,
+}
+
+impl BadKey {
+    /// The key is the value of this header. The refusal names it.
+    #[must_use]
+    pub const fn in_header(name: &'static str) -> Self {
+        Self { header: Some(name) }
+    }
+}
+
+impl fmt::Display for BadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.header {
+            Some(name) => write!(f, "the key in header `{name}` cannot be used"),
+            None => f.write_str("the key of the request cannot be used"),
+        }
+    }
+}
+
+impl Error for BadKey {}

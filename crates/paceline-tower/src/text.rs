@@ -1,0 +1,24 @@
+//! Texts in headers and in JSON.
+
+/// A string of JSON. The text has no control characters.
+pub(super) fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', r"\\").replace('"', r#"\""#))
+}
+
+/// The text without the quotes around it, if it has both.
+pub(super) fn unquoted(text: &str) -> &str {
+    let inside = text.strip_prefix('"');
+    let inside = inside.and_then(|text| text.strip_suffix('"'));
+    inside.unwrap_or(text)
+}
+
+/// The texts between the marks outside of quotes.
+pub(super) fn split(text: &str, mark: char) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    text.split(move |c| {
+        let was_escaped = is_escaped;
+        is_escaped = is_quoted && c == '\\' && !was_escaped;
+        is_quoted ^= c == '"' && !was_escaped;
+        c == mark && !is_quoted
+    })
+}

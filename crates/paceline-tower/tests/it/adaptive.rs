@@ -1,0 +1,417 @@
+//! The layer whose permits follow what the responses say.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use ::tower::{Layer, Service, ServiceExt, service_fn};
+use fastrand::Rng;
+use futures::FutureExt;
+use futures::future::join_all;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use paceline::concurrency::{Adaptive, Aimd, Controller, Gradient, Outcome};
+use paceline::time::Tick;
+use paceline_tower::futures::{ByStatus, Classify};
+use paceline_tower::{AdaptiveLayer, BadKey, Error, Failures, For};
+use testkit::clock::jump;
+use testkit::probe::service::{Inner, InnerError, Part, Stage, TestBody};
+use testkit::wakes::Driven;
+
+use super::{call, echo, get};
+use crate::recorded::{Recorded, outcomes, success};
+use crate::timed::{ms, now, since, sleep};
+
+#[test]
+fn by_default_429_and_503_are_drops_and_other_failures_say_nothing() {
+    let latency = ms(7);
+    let of = |status| {
+        let response = Response::builder().status(status).body(()).unwrap();
+        ByStatus::default().outcome(&Ok::<_, InnerError>(response), latency)
+    };
+    for status in [200, 204, 304, 400, 404] {
+        assert_eq!(of(status), success(7), "{status}");
+    }
+    for status in [429, 503] {
+        assert_eq!(of(status), Outcome::Dropped, "{status}");
+    }
+    for status in [500, 501, 502, 504] {
+        assert_eq!(of(status), Outcome::Ignored, "{status}");
+    }
+    let failed = Err::<Response<()>, _>(InnerError);
+    assert_eq!(
+        ByStatus::default().outcome(&failed, latency),
+        Outcome::Ignored
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_reports_what_its_response_says() {
+    let adaptive = Adaptive::new(Recorded::at(9));
+    let inner = service_fn(|request: Request<()>| async move {
+        sleep(5).await;
+        match request.uri().path()[1..].parse::<u16>() {
+            Ok(status) => Ok(Response::builder()
+                .status(status)
+                .body(String::new())
+                .unwrap()),
+            Err(_) => Err(InnerError),
+        }
+    });
+    let mut service = AdaptiveLayer::new(adaptive.clone()).layer(inner);
+    for path in ["/200", "/503", "/500", "/error"] {
+        let _ = call(&mut service, get(path)).await;
+    }
+    let expected = [
+        success(5),
+        Outcome::Dropped,
+        Outcome::Ignored,
+        Outcome::Ignored,
+    ];
+    assert_eq!(outcomes(&adaptive), expected);
+    assert_eq!(adaptive.permits().in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_latency_ends_with_the_head_and_the_permit_with_the_body() {
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let frames = [Part::Pause, Part::Data(b"one"), Part::Pause, Part::Trailers];
+    let inner = Inner::new().taking(ms(10)).with_body(&frames);
+    let layer = AdaptiveLayer::new(adaptive.clone());
+    let response = call(&mut layer.layer(inner.clone()), get("/"))
+        .await
+        .unwrap();
+    assert_eq!(outcomes(&adaptive), [success(10)]);
+    assert_eq!(adaptive.permits().in_use(), 1);
+    assert!(response.body().is_held());
+    response.into_body().collect().await.unwrap();
+    assert_eq!(outcomes(&adaptive), [success(10)]);
+    assert_eq!(adaptive.permits().in_use(), 0);
+
+    let mut service = layer.until_response().layer(inner);
+    let response = call(&mut service, get("/")).await.unwrap();
+    assert_eq!(adaptive.permits().in_use(), 0);
+    drop(response);
+    assert_eq!(outcomes(&adaptive), [success(10); 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_latency_has_no_wait_for_a_permit_and_has_the_wait_for_the_service() {
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let inner = Inner::new().taking(ms(10));
+    let service = AdaptiveLayer::new(adaptive.clone()).layer(inner.clone());
+    let start = now();
+    let calls = (0..3).map(|_| service.clone().oneshot(get("/")).map(|_| since(start)));
+    assert_eq!(join_all(calls).await, [10, 20, 30]);
+    assert_eq!(outcomes(&adaptive), [success(10); 3]);
+
+    inner.set_ready(false);
+    let late = tokio::spawn(service.oneshot(get("/")));
+    sleep(20).await;
+    inner.set_ready(true);
+    late.await.unwrap().unwrap();
+    assert_eq!(outcomes(&adaptive)[3], success(30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_is_woken_late_counts_from_its_permit() {
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let service = AdaptiveLayer::new(adaptive.clone()).layer(Inner::new().taking(ms(10)));
+    let held = adaptive.acquire().await;
+    let mut late = Driven::new(service.oneshot(get("/")));
+    assert!(late.poll().is_pending());
+    held.success();
+    jump(ms(500)).await;
+    assert!(late.poll().is_pending());
+    jump(ms(25)).await;
+    assert!(late.poll().is_ready());
+    assert_eq!(outcomes(&adaptive), [success(0), success(25)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_is_dropped_says_nothing() {
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let inner = Inner::new().taking(ms(10));
+    let service = AdaptiveLayer::new(adaptive.clone()).layer(inner.clone());
+    let mut calls: Vec<_> = (0..3)
+        .map(|_| Driven::new(service.clone().oneshot(get("/"))))
+        .collect();
+    for call in &mut calls {
+        assert!(call.poll().is_pending());
+    }
+    // The one that is called has a permit. The others wait, and are no calls.
+    drop(calls);
+    assert_eq!(outcomes(&adaptive), [Outcome::Ignored]);
+    let permits = adaptive.permits();
+    assert_eq!((permits.in_use(), permits.stats().waiting), (0, 0));
+    assert_eq!(inner.used().in_flight, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_does_not_become_ready_says_nothing() {
+    #[derive(Clone)]
+    struct Broken;
+
+    impl Service<Request<()>> for Broken {
+        type Response = Response<String>;
+        type Error = InnerError;
+        type Future = std::future::Ready<Result<Response<String>, InnerError>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), InnerError>> {
+            Poll::Ready(Err(InnerError))
+        }
+
+        fn call(&mut self, _: Request<()>) -> Self::Future {
+            unreachable!("it is never ready")
+        }
+    }
+
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let layer = AdaptiveLayer::new(adaptive.clone());
+    let error = layer.layer(Broken).oneshot(get("/")).await.unwrap_err();
+    assert_eq!(error.into_inner(), Ok(InnerError));
+    assert_eq!(outcomes(&adaptive), [Outcome::Ignored]);
+    assert_eq!(adaptive.permits().in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_decides_from_the_result_and_the_latency() {
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let layer = AdaptiveLayer::new(adaptive.clone())
+        .classifying(|result: &Result<u64, InnerError>, latency| match result {
+            Ok(_) if latency < ms(50) => Outcome::Success { latency },
+            Ok(_) => Outcome::Ignored,
+            Err(InnerError) => Outcome::Dropped,
+        })
+        .until_response();
+    let inner = service_fn(|millis: u64| async move {
+        sleep(millis).await;
+        if millis == 0 {
+            Err(InnerError)
+        } else {
+            Ok(millis)
+        }
+    });
+    let mut service = layer.layer(inner);
+    for millis in [49, 50, 0] {
+        let _ = call(&mut service, millis).await;
+    }
+    let expected = [success(49), Outcome::Ignored, Outcome::Dropped];
+    assert_eq!(outcomes(&adaptive), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classifier_that_panics_is_counted_and_the_response_goes_on() {
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let layer = AdaptiveLayer::new(adaptive.clone())
+        .classifying(|_: &Result<u32, Infallible>, _| -> Outcome { panic!("as it should") })
+        .until_response();
+    let mut service = layer.layer(echo());
+    for n in 0..3 {
+        assert_eq!(call(&mut service, n).await.unwrap(), n);
+    }
+    let mut expected = Failures::default();
+    expected.outcome_panics = 3;
+    assert_eq!(layer.failures(), expected);
+    assert_eq!(outcomes(&adaptive), [Outcome::Ignored; 3]);
+    assert_eq!(adaptive.permits().in_use(), 0);
+}
+
+/// A controller that panics when it is used.
+struct Panicking;
+
+impl Controller for Panicking {
+    fn observe(&mut self, _: Tick, _: u32, _: Outcome) {
+        panic!("as it should");
+    }
+
+    fn limit(&self) -> u32 {
+        1
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_panics_is_counted_and_the_response_goes_on() {
+    let adaptive = Adaptive::new(Panicking);
+    let layer = AdaptiveLayer::new(adaptive.clone());
+    let mut service = layer.layer(Inner::new());
+    for _ in 0..3 {
+        assert!(call(&mut service, get("/")).await.is_ok());
+    }
+    assert_eq!(layer.failures().outcome_panics, 3);
+    assert_eq!(adaptive.permits().in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_panics_on_a_dropped_call_panics_its_task_and_the_permit_comes_back() {
+    let adaptive = Adaptive::new(Panicking);
+    let layer = AdaptiveLayer::new(adaptive.clone());
+    let mut cancelled = Driven::new(layer.layer(Inner::new().taking(ms(10))).oneshot(get("/")));
+    assert!(cancelled.poll().is_pending());
+    assert_eq!(adaptive.permits().in_use(), 1);
+    let dropped = tokio::spawn(async move { drop(cancelled) }).await;
+    assert!(dropped.unwrap_err().is_panic());
+    assert_eq!(adaptive.permits().in_use(), 0);
+    assert_eq!(layer.failures(), Failures::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_of_all_layers_share_one_controller() {
+    let adaptive = Adaptive::new(Aimd::new(1, 100).with_start(2));
+    let layers = [1, 2].map(|_| AdaptiveLayer::new(adaptive.clone()));
+    let inner = Inner::new().taking(ms(10));
+    let services = layers.map(|layer| layer.layer(inner.clone()));
+    let calls = (0..40).map(|n| services[n % 2].clone().oneshot(get("/")));
+    let done = join_all(calls).await;
+    assert!(done.iter().all(Result::is_ok));
+    let limit = adaptive.permits().limit();
+    assert!(inner.used().most_in_flight <= limit);
+    assert_eq!(adaptive.controller().limit(), limit);
+    assert!(limit > 6, "{limit}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_at_the_start_is_queued_unless_the_layer_refuses_at_once() {
+    let inner = Inner::new().taking(ms(10));
+    let burst = async |adaptive: &Adaptive<Aimd>, at_once: bool| {
+        let mut layer = AdaptiveLayer::new(adaptive.clone());
+        if at_once {
+            layer = layer.at_once();
+        }
+        let service = layer.layer(inner.clone());
+        let calls = (0..50).map(|_| service.clone().oneshot(get("/")));
+        let done = join_all(calls).await;
+        let refused = done.iter().filter_map(|done| done.as_ref().err());
+        assert!(refused.clone().all(Error::is_no_room));
+        50 - refused.count()
+    };
+    let new = || Adaptive::new(Aimd::new(1, 100));
+    assert_eq!(burst(&new(), false).await, 50);
+    assert_eq!(burst(&new(), true).await, 1);
+    let known = Adaptive::new(Aimd::new(1, 100).with_start(50));
+    assert_eq!(burst(&known, true).await, 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_as_long_and_as_many_as_the_layer_says() {
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let layer = AdaptiveLayer::new(adaptive.clone())
+        .within(ms(15))
+        .max_waiting(2);
+    let service = layer.layer(Inner::new().taking(ms(10)));
+    let start = now();
+    let calls = (0..4).map(|_| {
+        let call = service.clone().oneshot(get("/"));
+        call.map(|done| (since(start), done.err().map(|error| error.is_no_room())))
+    });
+    let done = join_all(calls).await;
+    let expected = [(10, None), (20, None), (15, Some(false)), (0, Some(true))];
+    assert_eq!(done, expected);
+    assert_eq!(outcomes(&adaptive), [success(10); 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_can_be_answered_and_reports_nothing() {
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let layer = AdaptiveLayer::new(adaptive.clone())
+        .at_once()
+        .answering_with(|_: &Parts, refusal| {
+            let response = Response::builder().status(503);
+            response.body(refusal.to_string()).unwrap()
+        });
+    let inner = service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new("hello".to_owned()))
+    });
+    let mut service = layer.layer(inner);
+    let Ok(first) = call(&mut service, get("/")).await;
+    let Ok(second) = call(&mut service, get("/")).await;
+    assert_eq!(
+        [first.status(), second.status()].map(|s| s.as_u16()),
+        [200, 503]
+    );
+    assert!(!second.body().is_held());
+    assert_eq!(outcomes(&adaptive), [success(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn terms_choose_the_limit_of_a_request() {
+    let hosts = [1, 2].map(|n| Adaptive::new(Recorded::at(n)));
+    let [a, b] = hosts.clone();
+    let layer = AdaptiveLayer::with_terms(For::each(move |request: &Request<()>| {
+        match request.uri().path() {
+            "/a" => Ok(Some(a.clone())),
+            "/b" => Ok(Some(b.clone())),
+            "/bad" => Err(BadKey::default()),
+            _ => Ok(None),
+        }
+    }));
+    let mut service = layer.layer(Inner::new());
+    for path in ["/a", "/b", "/b", "/free"] {
+        assert!(call(&mut service, get(path)).await.is_ok());
+    }
+    assert!(call(&mut service, get("/bad")).await.is_err());
+    assert_eq!(hosts.map(|host| outcomes(&host).len()), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_flight_is_never_above_the_limit_of_the_moment_on_random_schedules() {
+    for seed in 0..2_000 {
+        let mut rng = Rng::with_seed(seed);
+        let start = rng.u32(1..=6);
+        if rng.bool() {
+            let aimd = Aimd::new(1, 6).with_start(start);
+            random_schedule(&mut rng, Adaptive::new(aimd)).await;
+        } else {
+            let gradient = Gradient::new(1, 6).with_start(start).with_window(ms(5));
+            random_schedule(&mut rng, Adaptive::new(gradient)).await;
+        }
+    }
+}
+
+async fn random_schedule<C: Controller + Clone>(rng: &mut Rng, adaptive: Adaptive<C>) {
+    let frames = [Part::Data(b"a"), Part::Trailers];
+    let inner = Inner::new().with_body(&frames).taking(ms(2));
+    let (drops, dice) = (rng.u8(1..9), Arc::new(Mutex::new(rng.fork())));
+    let layer = AdaptiveLayer::new(adaptive.clone()).classifying(
+        move |_: &Result<Response<TestBody>, InnerError>, latency| match dice
+            .lock()
+            .unwrap()
+            .u8(..10)
+        {
+            roll if roll < drops => Outcome::Dropped,
+            9 => Outcome::Ignored,
+            _ => Outcome::Success { latency },
+        },
+    );
+    let service = layer.layer(inner.clone());
+    let mut calls = Vec::new();
+    for _ in 0..60 {
+        let before = (adaptive.permits().in_use(), adaptive.permits().limit());
+        match rng.usize(..=calls.len()) {
+            index if index == calls.len() => {
+                let mut service = service.clone();
+                calls.push(Stage::new(service.call(get("/"))));
+            }
+            index if rng.u8(..6) == 0 => drop(calls.swap_remove(index)),
+            _ if rng.u8(..6) == 0 => jump(ms(rng.u64(..4))).await,
+            index => Stage::step(&mut calls, index),
+        }
+        let (in_use, limit) = (adaptive.permits().in_use(), adaptive.permits().limit());
+        assert!(
+            in_use <= before.0.max(before.1),
+            "{in_use} after {before:?}"
+        );
+        assert!(inner.used().in_flight <= in_use);
+        assert_eq!(limit, adaptive.controller().limit());
+        assert_eq!(inner.used().calls_unready, 0);
+    }
+    while !calls.is_empty() {
+        for _ in 0..calls.len() {
+            Stage::step(&mut calls, 0);
+        }
+        jump(ms(2)).await;
+    }
+    assert_eq!(adaptive.permits().in_use(), 0);
+    assert_eq!((inner.used().in_flight, inner.used().reserved), (0, 0));
+}

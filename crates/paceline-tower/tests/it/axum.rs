@@ -1,0 +1,126 @@
+//! Layers on an axum router, which takes a service that cannot fail.
+
+use ::axum::Router;
+use ::axum::body::Body;
+use ::axum::extract::Request;
+use ::axum::response::Response;
+use ::axum::routing::get;
+use ::tower::ServiceExt;
+use http::request::Parts;
+use http_body_util::BodyExt;
+use paceline::concurrency::{Adaptive, Aimd, Permits};
+use paceline::limiter::PolicyExt;
+use paceline::policy::TokenBucket;
+use paceline::time::Rate;
+use paceline_tower::{
+    AdaptiveLayer, Answers, ConcurrencyLayer, EnforceLayer, PaceLayer, Refusal, header_key,
+};
+use testkit::clock::Stopwatch;
+
+use super::per_second;
+
+fn refused(_: &Parts, refusal: &Refusal) -> Response {
+    let status = if refusal.is_quota_exceeded() {
+        429
+    } else {
+        503
+    };
+    let response = Response::builder().status(status);
+    response.body(Body::from(refusal.to_string())).unwrap()
+}
+
+fn from(user: &str, path: &str) -> Request {
+    let request = Request::get(path).header("x-user", user);
+    request.body(Body::empty()).unwrap()
+}
+
+async fn text(response: Response) -> (u16, String) {
+    let status = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_for_each_user_needs_no_error_handler() {
+    let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
+    let limit = EnforceLayer::by_key(users, |request: &Request| {
+        Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
+    });
+    let app = Router::new()
+        .route("/data", get(async || "data"))
+        .layer(limit.answering_with(refused))
+        .route("/status", get(async || "up"));
+
+    for (user, path, expected) in [
+        ("ann", "/data", (200, "data")),
+        ("ann", "/data", (200, "data")),
+        ("ann", "/data", (429, "rate limit exceeded, retry in 1s")),
+        ("bob", "/data", (200, "data")),
+        ("ann", "/status", (200, "up")),
+    ] {
+        let Ok(response) = app.clone().oneshot(from(user, path)).await;
+        let (status, body) = text(response).await;
+        assert_eq!((status, &*body), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_and_permits_need_no_error_handler_either() {
+    let permits = Permits::new(1);
+    let app = Router::new()
+        .route("/", get(async || "a body"))
+        .layer(
+            ConcurrencyLayer::new(permits.clone())
+                .at_once()
+                .answering_with(refused),
+        )
+        .layer(PaceLayer::new(per_second(1)).answering_with(refused));
+    let watch = Stopwatch::start();
+    let Ok(first) = app.clone().oneshot(from("ann", "/")).await;
+    let Ok(second) = app.clone().oneshot(from("ann", "/")).await;
+    assert_eq!(watch.elapsed_ms(), 1_000);
+    assert_eq!(
+        text(second).await,
+        (503, "too many requests are under way".to_owned())
+    );
+    assert_eq!(permits.in_use(), 1, "the first body is not read yet");
+    assert_eq!(text(first).await, (200, "a body".to_owned()));
+    assert_eq!(permits.in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_follows_the_answers_needs_no_error_handler_either() {
+    let adaptive = Adaptive::new(Aimd::new(1, 100).with_start(8));
+    let layer = AdaptiveLayer::new(adaptive.clone()).at_once();
+    let app = Router::new()
+        .route("/data", get(async || "data"))
+        .route("/busy", get(async || http::StatusCode::SERVICE_UNAVAILABLE))
+        .layer(layer.answering_with(refused));
+    for (path, status, limit) in [("/data", 200, 8), ("/busy", 503, 4), ("/busy", 503, 2)] {
+        let Ok(response) = app.clone().oneshot(from("ann", path)).await;
+        assert_eq!(text(response).await.0, status);
+        assert_eq!(adaptive.permits().limit(), limit);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_with_headers_for_each_user_is_one_layer() {
+    let users = TokenBucket::new(Rate::per_minute(60), 1).keyed::<String>();
+    let limit = EnforceLayer::by_key(users, header_key("x-user"))
+        .answering(Answers::new("users").with_success_headers(true));
+    let app = Router::new()
+        .route("/data", get(async || "data"))
+        .layer(limit);
+
+    let Ok(passed) = app.clone().oneshot(from("ann", "/data")).await;
+    assert_eq!(passed.status(), 200);
+    assert_eq!(passed.headers()["ratelimit-policy"], r#""users";q=60;w=60"#);
+    assert_eq!(passed.headers()["ratelimit"], r#""users";r=0;t=1"#);
+
+    let Ok(refused) = app.clone().oneshot(from("ann", "/data")).await;
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let detail = "rate limit exceeded (60 per 60s), retry in 1 s";
+    let (status, problem) = text(refused).await;
+    assert_eq!(status, 429);
+    assert!(problem.contains(detail), "{problem}");
+}

@@ -1,0 +1,155 @@
+//! One binary; its modules mirror `src/`.
+
+mod adaptive;
+mod answers;
+mod axum;
+mod bad_input;
+mod client_ip;
+mod concurrency;
+mod conformance;
+mod enforce;
+mod failures;
+mod feedback;
+mod keys;
+mod names;
+mod pace;
+#[path = "../../../../tests/it/concurrency/recorded.rs"]
+mod recorded;
+mod schedules;
+mod shed;
+mod shed_switched;
+mod timed;
+mod vectors;
+mod wrapped;
+#[cfg(feature = "tracing")]
+#[path = "../../../../tests/it/written.rs"]
+mod written;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ::tower::{Service, ServiceExt};
+use http::{Request, Response};
+use paceline::limiter::{Limiter, PolicyExt, Shared};
+use paceline::policy::{Decision, TokenBucket};
+use paceline::time::Rate;
+
+/// A request and its response.
+async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Response, S::Error> {
+    service.ready().await?.call(request).await
+}
+
+/// A service that answers with the request.
+fn echo()
+-> impl Service<u32, Response = u32, Error = Infallible, Future: Send> + Clone + Send + Sync {
+    ::tower::service_fn(|n: u32| async move { Ok(n) })
+}
+
+/// `n` at once, then `n` a second.
+fn per_second(n: u32) -> Shared<TokenBucket> {
+    TokenBucket::new(Rate::per_second(n), n).shared()
+}
+
+fn get(path: &str) -> Request<()> {
+    Request::get(path).body(()).unwrap()
+}
+
+fn no_content() -> Response<String> {
+    Response::builder().status(204).body(String::new()).unwrap()
+}
+
+/// A limiter whose answer is under way for some polls, as that of a server. A clone is another handle.
+#[derive(Clone, Default)]
+struct Remote {
+    asked: Arc<Mutex<Asked>>,
+    /// How often it is pending, for each request.
+    pending: u32,
+    answer: Option<Duration>,
+    fails: bool,
+    /// Of this request.
+    polls: u32,
+}
+
+#[derive(Default)]
+struct Asked {
+    passed: u32,
+    cancelled: u32,
+    under_way: u32,
+}
+
+impl Remote {
+    /// Each request passes after `pending` polls.
+    fn passing_after(pending: u32) -> Self {
+        let mut remote = Self::default();
+        remote.pending = pending;
+        remote
+    }
+
+    /// It never answers.
+    fn silent() -> Self {
+        Self::passing_after(u32::MAX)
+    }
+
+    /// Each request is refused after `pending` polls.
+    fn refusing_after(pending: u32, retry_in: Duration) -> Self {
+        let mut remote = Self::passing_after(pending);
+        remote.answer = Some(retry_in);
+        remote
+    }
+
+    /// It fails after `pending` polls.
+    fn failing_after(pending: u32) -> Self {
+        let mut remote = Self::passing_after(pending);
+        remote.fails = true;
+        remote
+    }
+}
+
+impl Limiter for Remote {
+    type Error = &'static str;
+
+    fn poll_decide(
+        &mut self,
+        _: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Decision, &'static str>> {
+        let mut asked = self.asked.lock().unwrap();
+        if self.polls == 0 {
+            asked.under_way += 1;
+        }
+        if self.polls < self.pending {
+            self.polls += 1;
+            if self.pending < u32::MAX {
+                cx.waker().wake_by_ref();
+            }
+            return Poll::Pending;
+        }
+        self.polls = 0;
+        asked.under_way -= 1;
+        if self.fails {
+            return Poll::Ready(Err("the server is gone"));
+        }
+        let decision = self
+            .answer
+            .map_or(Decision::Pass, |retry_in| Decision::Wait { retry_in });
+        asked.passed += u32::from(decision.is_pass());
+        Poll::Ready(Ok(decision))
+    }
+
+    fn give_up(&mut self) {
+        if self.polls > 0 {
+            self.polls = 0;
+            let mut asked = self.asked.lock().unwrap();
+            asked.cancelled += 1;
+            asked.under_way -= 1;
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
