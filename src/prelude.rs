@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+#[doc(no_inline)]
 pub use core::time::Duration;
 
 pub use crate::io::{PaceReadExt as _, PaceWriteExt as _};

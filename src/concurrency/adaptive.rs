@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::limiter::contained_in_unwind;
 use crate::time::{Clock, Resolution, Tick};
 
-use super::futures::AcquirePermitWithin;
+use super::future::AcquirePermitWithin;
 use super::{Admit, Controller, Outcome, Permit, Permits};
 
 /// Permits with a number that follows a controller. Clones share both.

@@ -13,7 +13,7 @@ use crate::limiter::{AcquireError, AsKey, Event, Limits, Observer, SharedObserve
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
-use super::futures::AcquirePermitWithin;
+use super::future::AcquirePermitWithin;
 use super::permits::{AcquirePermit, Permit, Permits};
 use super::semaphore::{Keeper, SemaphoreState};
 use super::{Admit, Admitted};

@@ -53,7 +53,7 @@ pub(crate) use permits::Missed;
 pub use permits::{Permit, Permits};
 
 /// The futures of permits. Few programs name them.
-pub mod futures {
+pub mod future {
     pub use crate::concurrency::acquire_within::AcquirePermitWithin;
     pub use crate::concurrency::adaptive::AcquireAdaptive;
     pub use crate::concurrency::keyed_permits::AcquirePermitAt;

@@ -14,7 +14,7 @@ use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue, Waiters};
 
-use super::futures::AcquirePermitWithin;
+use super::future::AcquirePermitWithin;
 use super::semaphore::SemaphoreState;
 use super::{Admit, Admitted};
 

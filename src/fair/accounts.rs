@@ -314,17 +314,12 @@ impl Accounts {
         if client.is_overdrawn() {
             return Right::Wait(end);
         }
-        let capacity = self.share.capacity();
-        let missing = needed.saturating_sub(client.size);
-        let is_in_default = needed <= client.own_default();
         let is_covered = cost <= self.unspent();
-        let is_own = is_in_default && u64::from(missing) <= self.clients.to_take_back(capacity);
-        let is_loan = needed == cost && !is_in_default && !client.is_in_debt();
-        let right = if is_covered && missing == 0 {
+        let right = if is_covered && needed <= client.size {
             Right::Size
-        } else if is_covered && (is_own || is_loan) {
+        } else if is_covered && self.may_have_more(client, needed, cost) {
             Right::More
-        } else if needed <= self.clients.default_of(slot, capacity)
+        } else if needed <= self.clients.default_of(slot, self.share.capacity())
             && client.is_new
             && !client.is_in_debt()
             && self.may_end_early()
@@ -338,6 +333,15 @@ impl Accounts {
             return Right::Wait(open_at);
         }
         right
+    }
+
+    /// Whether a request above the size takes back a part of the default share, or is a loan.
+    fn may_have_more(&self, client: &Client, needed: u32, cost: u32) -> bool {
+        if needed <= client.own_default() {
+            let missing = needed.saturating_sub(client.size);
+            return u64::from(missing) <= self.clients.to_take_back(self.share.capacity());
+        }
+        needed == cost && !client.is_in_debt()
     }
 
     /// When pacing lets a request pass.

@@ -130,6 +130,11 @@ impl<T: Together> Combined<T> {
                  for each other; hand it a handle with `Priority::Normal`, or ask a limit with a class alone"
             );
         }
+        Self::of(limits)
+    }
+
+    /// Of handles without a class.
+    const fn of(limits: T) -> Self {
         Self {
             limits,
             costs: None,
@@ -405,7 +410,7 @@ impl<T: Together> Settle for Combined<T> {
 /// Another handle of the same limits, which is not queued, and charges every limit the same.
 impl<T: Together + Clone> Clone for Combined<T> {
     fn clone(&self) -> Self {
-        Self::new(self.limits.clone())
+        Self::of(self.limits.clone())
     }
 }
 

@@ -16,7 +16,7 @@ use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
-use super::futures::Obeying;
+use super::future::Obeying;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
 use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};

@@ -15,7 +15,7 @@ use crate::wait::{Intent, Priority};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
-use super::futures::Obeying;
+use super::future::Obeying;
 use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
 use super::limit::LimitState;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
@@ -315,8 +315,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
-    pub fn acquire(&self, key: K, cost: u32) -> AcquireAt<K, P> {
-        AcquireAt::new(self.at(key), cost)
+    pub fn acquire(&self, key: K, cost: u32) -> Acquire<KeyedAt<K, P>> {
+        Acquire::new(self.at(key), cost)
     }
 
     /// Waits for one permit of this key, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
@@ -381,8 +381,13 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
-    pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
-        AcquireWithinAt::new(
+    pub fn acquire_within(
+        &self,
+        key: K,
+        cost: u32,
+        within: Duration,
+    ) -> AcquireWithin<KeyedAt<K, P>> {
+        AcquireWithin::new(
             self.at(key),
             cost,
             within,
@@ -667,12 +672,6 @@ impl<K, P: Policy> fmt::Debug for Keyed<K, P> {
     }
 }
 
-/// Future of [`Keyed::acquire`].
-pub type AcquireAt<K, P> = Acquire<KeyedAt<K, P>>;
-
-/// Future of [`Keyed::acquire_within`].
-pub type AcquireWithinAt<K, P> = AcquireWithin<KeyedAt<K, P>>;
-
 /// The limit of one key, for an adapter. Made by [`Keyed::at`]. A clone queues for the same limit.
 pub struct KeyedAt<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> {
     pub(super) keyed: Keyed<K, P>,
@@ -690,7 +689,7 @@ pub struct KeyedAt<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static
 
 impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P> {
     /// Waits for `cost` permits, if they can be had `within` this time: see [`Keyed::acquire_within`].
-    pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
+    pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         self.keyed.acquire_within(self.key.clone(), cost, within)
     }
 

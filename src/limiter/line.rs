@@ -13,7 +13,7 @@ use crate::policy::{Decision, Status};
 use crate::time::{Clock, Resolution, Tick};
 
 use super::error::LineError;
-use super::futures::Obeying;
+use super::future::Obeying;
 use super::share::hash_from;
 use super::{Gate, Limiter, Limits, Obey, Settle, TooCostly};
 

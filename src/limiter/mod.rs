@@ -101,10 +101,10 @@ pub use switched::{SwitchExt, Switched};
 pub use tracing_observer::TracingObserver;
 
 /// The futures of limiters, and the traits of the parts of a [`Combined`]. Few programs name them.
-pub mod futures {
+pub mod future {
     pub use crate::limiter::acquire::{Acquire, AcquireOne, AcquireWithin};
-    pub use crate::limiter::keyed::{AcquireAt, AcquireWithinAt};
     pub use crate::limiter::obey::Obeying;
+    #[doc(hidden)]
     pub use crate::limiter::part::{Part, Together};
     pub use crate::limiter::settle::{Reserve, ReserveWithin};
 }
@@ -419,23 +419,23 @@ pub trait Limits<K> {
     fn at(&self, key: K) -> Result<Self::Limit, Self::Error>;
 
     /// Waits for `cost` permits of this key, as [`LimiterExt::acquire`] of its limit. For keys that all have a limit.
-    fn acquire(&self, key: K, cost: u32) -> futures::Acquire<Self::Limit>
+    fn acquire(&self, key: K, cost: u32) -> future::Acquire<Self::Limit>
     where
         Self: Limits<K, Error = Infallible>,
         Self::Limit: LimiterExt,
     {
         let Ok(limit) = self.at(key);
-        futures::Acquire::new(limit, cost)
+        future::Acquire::new(limit, cost)
     }
 
     /// Waits for one permit of this key, as [`LimiterExt::acquire_one`] of its limit. For keys that all have a limit.
-    fn acquire_one(&self, key: K) -> futures::AcquireOne<Self::Limit>
+    fn acquire_one(&self, key: K) -> future::AcquireOne<Self::Limit>
     where
         Self: Limits<K, Error = Infallible>,
         Self::Limit: LimiterExt<Error = Infallible>,
     {
         let Ok(limit) = self.at(key);
-        futures::AcquireOne::new(limit)
+        future::AcquireOne::new(limit)
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use crate::feedback::Feedback;
 use crate::policy::Decision;
 
-use super::futures::Obeying;
+use super::future::Obeying;
 use super::observer::Observer;
 use super::reporter::HandleEvents;
 use super::{Limiter, Limits, Method, Obey, Settle};

@@ -13,7 +13,7 @@ use crate::time::{Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
-use super::futures::Obeying;
+use super::future::Obeying;
 use super::limit::LimitState;
 use super::reporter::{Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};

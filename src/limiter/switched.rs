@@ -10,7 +10,7 @@ use crate::feedback::Feedback;
 use crate::policy::Decision;
 use crate::time::Resolution;
 
-use super::futures::Obeying;
+use super::future::Obeying;
 use super::mode::Mode;
 use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;

@@ -98,6 +98,7 @@ pub use token_bucket::TokenBucket;
 pub use unlimited::Unlimited;
 
 /// The states of the policies. Few programs name them.
+#[doc(hidden)]
 pub mod states {
     pub use crate::policy::aligned_window::AlignedWindowState;
     pub use crate::policy::any::AnyPolicyState;

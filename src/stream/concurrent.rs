@@ -7,7 +7,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::concurrency::futures::AcquirePermit;
+use crate::concurrency::future::AcquirePermit;
 use crate::concurrency::{Missed, Permit, Permits};
 
 use super::future_set::FutureSet;

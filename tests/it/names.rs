@@ -12,7 +12,7 @@ use futures::Stream;
 use futures::sink::Drain;
 use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
-use paceline::concurrency::futures::{
+use paceline::concurrency::future::{
     AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits,
 };
 use paceline::concurrency::{
@@ -23,9 +23,7 @@ use paceline::config::ConfigError;
 use paceline::fair::{Claim, ClientTerms, Division, FairShare, Newcomers};
 use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
-use paceline::limiter::futures::{
-    Acquire, AcquireAt, AcquireOne, AcquireWithin, AcquireWithinAt, Obeying,
-};
+use paceline::limiter::future::{Acquire, AcquireOne, AcquireWithin, Obeying};
 use paceline::limiter::{
     AcquireError, AsKey, ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed,
     KeyedAt, Limiter, LimiterExt, Limits, Mode, Obey, Observed, Observer, Owned, PolicyExt, Quota,
@@ -145,8 +143,8 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Switched<Shared<Interval>>>();
     free::<Keyed<String, Interval>>();
     free::<KeyedAt<String, Interval>>();
-    free::<AcquireAt<String, Interval>>();
-    free::<AcquireWithinAt<String, Interval>>();
+    free::<Acquire<KeyedAt<String, Interval>>>();
+    free::<AcquireWithin<KeyedAt<String, Interval>>>();
     free::<AcquireWithin<Shared<Interval>>>();
     free::<Pace<Input, Owned<Interval>>>();
     free::<TryPace<Input, Owned<Interval>>>();
@@ -198,7 +196,7 @@ fn everything_can_be_sent_shared_and_moved() {
 
 #[test]
 fn what_is_settled_can_be_sent_shared_and_printed() {
-    use paceline::limiter::futures::{Reserve, ReserveWithin};
+    use paceline::limiter::future::{Reserve, ReserveWithin};
     use paceline::limiter::{Reservation, Settle};
 
     fn settles<L: Settle>() {}
@@ -215,7 +213,7 @@ fn what_is_settled_can_be_sent_shared_and_printed() {
 
 #[test]
 fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
-    use paceline::limiter::futures::{Part, Together};
+    use paceline::limiter::future::{Part, Together};
     use paceline::limiter::{Combined, DynLimiter, Line, LineError, Priority};
 
     // Those are sealed: a `Member` of them, and `Charge`, cannot be named.
@@ -315,8 +313,8 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Acquire<FairAt<String>>>();
     shown::<ClientShare<String>>();
     shown::<KeyedAt<String, Interval>>();
-    shown::<AcquireAt<String, Interval>>();
-    shown::<AcquireWithinAt<String, Interval>>();
+    shown::<Acquire<KeyedAt<String, Interval>>>();
+    shown::<AcquireWithin<KeyedAt<String, Interval>>>();
     shown::<AcquireWithin<Shared<Interval>>>();
     shown::<Pace<Secrets, Owned<Interval>>>();
     shown::<TryPace<Secrets, Owned<Interval>>>();

@@ -13,7 +13,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use paceline::feedback::{Caps, Feedback};
-use paceline::limiter::futures::Obeying;
+use paceline::limiter::future::Obeying;
 use paceline::limiter::{Limits, Obey};
 use paceline::time::WallClock;
 

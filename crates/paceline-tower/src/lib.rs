@@ -213,17 +213,23 @@ mod pages {
 }
 
 /// What the types of layers and services are made of: futures, markers, and the traits that tell them apart. Few programs name them.
-pub mod futures {
-    pub use crate::adaptive::{
-        AdaptFuture, Adapting, ByStatus, Classified, Classify, ReportOutcome,
-    };
-    pub use crate::answer::Respond;
-    pub use crate::concurrency::{Admitting, ConcurrencyFuture};
-    pub use crate::enforce::Enforcing;
+pub mod future {
+    pub use crate::adaptive::AdaptFuture;
+    pub use crate::concurrency::ConcurrencyFuture;
     pub use crate::feedback::{FeedbackFuture, FeedbackService};
-    pub use crate::held::Hold;
-    pub use crate::layer::{Charges, LimitedFuture, Waits};
-    pub use crate::pace::Pacing;
-    pub use crate::shed::{AtClass, Shedding};
-    pub use crate::terms::Terms;
+    pub use crate::layer::LimitedFuture;
+
+    // Markers, and the traits that tell them apart.
+    #[doc(hidden)]
+    pub use crate::{
+        adaptive::{Adapting, ByStatus, Classified, Classify, ReportOutcome},
+        answer::Respond,
+        concurrency::Admitting,
+        enforce::Enforcing,
+        held::Hold,
+        layer::{Charges, Waits},
+        pace::Pacing,
+        shed::{AtClass, Shedding},
+        terms::Terms,
+    };
 }

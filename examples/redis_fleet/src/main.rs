@@ -99,12 +99,12 @@ fn check_for_a_server() -> Result<(), String> {
         .status();
     match asked {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{name} --version: {status}")),
+        Ok(status) => Err(format!("\"{name}\" --version: {status}")),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!(
-            "there is no program {name} here. Get it with `apt-get install redis-server` or `brew install redis`, or see \
+            "there is no program \"{name}\" here. Get it with `apt-get install redis-server` or `brew install redis`, or see \
              https://redis.io/docs/latest/operate/oss_and_stack/install/. Another one, such as valkey-server, may be named in \
              the variable REDIS_SERVER."
         )),
-        Err(error) => Err(format!("cannot start {name}: {error}")),
+        Err(error) => Err(format!("cannot start \"{name}\": {error}")),
     }
 }

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use paceline::concurrency::{Adaptive, Aimd, Controller, Gradient, Outcome, Permits};
-use paceline_tower::futures::{ByStatus, Classify};
+use paceline_tower::future::{ByStatus, Classify};
 use paceline_tower::{AdaptiveLayer, ConcurrencyLayer, Refusal};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};

@@ -10,7 +10,7 @@ use crate::remote::{
     WaitMode, within, without_fault, without_outage,
 };
 use paceline::feedback::Feedback;
-use paceline::limiter::futures::Obeying;
+use paceline::limiter::future::Obeying;
 use paceline::limiter::{AcquireError, Event, Limiter, Obey, Observer, Reporter, TooCostly};
 use paceline::policy::{Decision, Status};
 

@@ -13,7 +13,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use paceline::concurrency::{Adaptive, Aimd, Controller, Gradient, Outcome};
 use paceline::time::Tick;
-use paceline_tower::futures::{ByStatus, Classify};
+use paceline_tower::future::{ByStatus, Classify};
 use paceline_tower::{AdaptiveLayer, BadKey, Error, Failures, For};
 use testkit::clock::jump;
 use testkit::probe::service::{Inner, InnerError, Part, Stage, TestBody};

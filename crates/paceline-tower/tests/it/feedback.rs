@@ -11,7 +11,7 @@ use ::tower::{Layer, Service, ServiceExt, service_fn};
 use futures::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Version};
 use paceline::feedback::{Caps, Feedback};
-use paceline::limiter::futures::Obeying;
+use paceline::limiter::future::Obeying;
 use paceline::limiter::{
     Event, Keyed, Limiter, Mode, Obey, Observed, PolicyExt, Shared, Switch, Switched,
 };

@@ -7,7 +7,7 @@ use paceline::concurrency::{Adaptive, AdaptivePermit, Aimd, Permits, PermitsAt};
 use paceline::limiter::{KeyedAt, Shared};
 use paceline::policy::Interval;
 use paceline::shed::{Class, FleetUsage, WorkerUtilization};
-use paceline_tower::futures::{
+use paceline_tower::future::{
     AdaptFuture, Adapting, Admitting, AtClass, ByStatus, Charges, Classified, Classify,
     ConcurrencyFuture, Enforcing, FeedbackFuture, FeedbackService, Hold, LimitedFuture, Pacing,
     ReportOutcome, Respond, Shedding, Terms, Waits,
