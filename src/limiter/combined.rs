@@ -10,7 +10,7 @@ use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::part::{Member, Together, enter, hold, look, never, refuse_never, reserve, take};
+use super::part::{Member, Together, enter, hold, never, peek, refuse_never, reserve, take};
 use super::{Answer, Limiter, Settle, TooCostly};
 
 /// Limits on different handles, of which all pass a request or none counts it: a limit for each user and one for all users.
@@ -163,7 +163,7 @@ impl<T: Together> Combined<T> {
     /// What all limits say to a request that is not queued: the strictest of their answers. Nothing is counted.
     pub fn peek(&self, cost: u32) -> Decision {
         self.limits
-            .look(self.costs.unwrap_or_else(|| T::same(cost)))
+            .peek(self.costs.unwrap_or_else(|| T::same(cost)))
     }
 
     /// Asks without waiting, with a cost for each limit. It never overtakes a waiter.
@@ -252,7 +252,7 @@ impl<T: Together> Combined<T> {
             if decision.is_pass() && take(members) {
                 return (Decision::Pass, None);
             }
-            decision = Decision::strictest(decision, look(members));
+            decision = Decision::strictest(decision, peek(members));
             if decision.is_pass() {
                 // Another request has taken the permits and given them back.
                 let retry_in = Duration::from_nanos(1);

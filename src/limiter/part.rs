@@ -43,7 +43,7 @@ pub trait Together: sealed::Together {
     ) -> R;
 
     #[doc(hidden)]
-    fn look(&self, costs: Self::Costs) -> Decision;
+    fn peek(&self, costs: Self::Costs) -> Decision;
 
     #[doc(hidden)]
     fn for_each_settled(&self, settle: impl FnMut(&dyn Charge));
@@ -113,7 +113,7 @@ pub(super) mod sealed {
         fn cancel(&mut self);
 
         /// What a request would be answered that is not queued.
-        fn look(&self, cost: u32) -> Decision;
+        fn peek(&self, cost: u32) -> Decision;
 
         /// Counts and reports a request that does not wait as refused.
         fn refuse(&mut self, cost: u32, decision: Decision);
@@ -151,13 +151,13 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
-    fn look(&self) -> Decision {
-        self.part.look(self.cost)
+    fn peek(&self) -> Decision {
+        self.part.peek(self.cost)
     }
 
     /// Why it can never pass the request.
     fn never(&self) -> Option<TooCostly> {
-        match self.look() {
+        match self.peek() {
             Decision::Never { capacity } => {
                 Some(TooCostly::new(self.cost, capacity).reached(self.times))
             }
@@ -185,8 +185,8 @@ pub(super) fn enter(members: &mut [Member<'_>]) -> Decision {
 }
 
 /// What the limits say, the strictest of them.
-pub(super) fn look(members: &[Member<'_>]) -> Decision {
-    let looks = members.iter().map(Member::look);
+pub(super) fn peek(members: &[Member<'_>]) -> Decision {
+    let looks = members.iter().map(Member::peek);
     looks.fold(Decision::Pass, Decision::strictest)
 }
 
@@ -197,7 +197,7 @@ fn look_outside(parts: &[(&dyn sealed::Part, u32)]) -> Decision {
         let is_same = |other: &dyn sealed::Part| address != 0 && other.address() == address;
         let others = parts.iter().filter(|(other, _)| is_same(*other));
         let sum = others.fold(0, |sum: u32, (_, cost)| sum.saturating_add(*cost));
-        part.look(if address == 0 { *cost } else { sum })
+        part.peek(if address == 0 { *cost } else { sum })
     });
     looks.fold(Decision::Pass, Decision::strictest)
 }
@@ -354,8 +354,8 @@ impl<P: Policy> sealed::Part for Shared<P> {
         self.give_up();
     }
 
-    fn look(&self, cost: u32) -> Decision {
-        self.peek(cost)
+    fn peek(&self, cost: u32) -> Decision {
+        Shared::peek(self, cost)
     }
 
     fn refuse(&mut self, cost: u32, decision: Decision) {
@@ -454,7 +454,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
         self.give_up();
     }
 
-    fn look(&self, cost: u32) -> Decision {
+    fn peek(&self, cost: u32) -> Decision {
         self.keyed.peek(&self.key, cost)
     }
 
@@ -494,7 +494,7 @@ macro_rules! together {
                 }),+])
             }
 
-            fn look(&self, costs: Self::Costs) -> Decision {
+            fn peek(&self, costs: Self::Costs) -> Decision {
                 look_outside(&[$((&self.$number, costs[$number])),+])
             }
 

@@ -175,7 +175,7 @@ impl<S: Store> Calls<S> {
             } else if let (_, Ok((_, replies)), _) = ended {
                 for ((_, source), reply) in call.sources.into_iter().zip(replies) {
                     if let Ok(Answer::Decided(reply)) = reply {
-                        source.came_late(&reply);
+                        source.answered_late(&reply);
                     }
                 }
             }

@@ -191,16 +191,16 @@ where
         }
     }
 
-    /// When a reply to a call that was `sent` at that time counts as come: within the deadline, also if it is read later.
-    fn came(&self, sent: Tick) -> Tick {
+    /// When the reply to a call that was `sent` at that time is taken to have arrived: within the deadline, also if it is read later.
+    fn answered_at(&self, sent: Tick) -> Tick {
         let deadline = self.batcher.connection.deadline();
         self.now().min(sent.after(deadline))
     }
 
     /// Keeps permits that no caller takes: for other requests, or to return them.
     pub(super) fn keep_unclaimed(self: &Arc<Self>, sent: Tick, reply: &Reply<S>) {
-        let came = self.came(sent);
-        self.with_queue(|queue| queue.keep_unclaimed(came, reply));
+        let answered_at = self.answered_at(sent);
+        self.with_queue(|queue| queue.keep_unclaimed(answered_at, reply));
     }
 
     /// Decides by the outage policy: how many of these requests pass, how long the next has to wait, and why.
@@ -352,9 +352,9 @@ where
         match answer {
             Ok(Answer::Leases(_)) => {}
             Ok(Answer::Decided(reply)) => {
-                let came = self.came(sent);
+                let answered_at = self.answered_at(sent);
                 self.answered(&reply, |queue| {
-                    queue.apply_reply(call, sent, came, &reply);
+                    queue.apply_reply(call, sent, answered_at, &reply);
                 });
             }
             Err(error) => self.failed(call, &error),
@@ -362,7 +362,7 @@ where
     }
 
     /// The permits are returned, unless the outage policy may have passed as many in their place.
-    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+    fn answered_late(self: Arc<Self>, reply: &Reply<S>) {
         let void = self.now();
         self.answered(reply, |queue| {
             if reply.spent == 0 || !matches!(self.config.fallback, Fallback::Closed) {

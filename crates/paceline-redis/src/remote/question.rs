@@ -171,9 +171,9 @@ where
         }
     }
 
-    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+    fn answered_late(self: Arc<Self>, reply: &Reply<S>) {
         if self.task == Task::Ask {
-            Arc::clone(&self.queue).came_late(reply);
+            Arc::clone(&self.queue).answered_late(reply);
         }
     }
 

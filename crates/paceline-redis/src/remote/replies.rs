@@ -20,19 +20,19 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 
     /// Applies the reply to the requests of a call. What was denied by other parameters is asked again.
     ///
-    /// The server may have counted as soon as the call was `sent`. The reply `came` within the deadline: if it is read later, the
-    /// caller passes the end of the deadline.
+    /// The server may have counted as soon as the call was `sent`. `answered_at` is within the deadline: if the reply is read later,
+    /// the caller passes the end of the deadline.
     pub(crate) fn apply_reply(
         &mut self,
         call: RequestId,
         sent: Tick,
-        came: Tick,
+        answered_at: Tick,
         reply: &Reply<S>,
     ) {
         let asked = self.take_call(call);
         let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
         let (passed, denied) = asked.split_at(passed.min(asked.len()));
-        self.grant(came, Some(reply.counted_at), passed);
+        self.grant(answered_at, Some(reply.counted_at), passed);
         if reply.extra > 0 {
             let (_, lasts) = self.config.prefetch.unwrap_or_default();
             let until = sent.after(lasts);
@@ -44,7 +44,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             self.requeue(denied);
         } else if !denied.is_empty() {
             self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
-            self.deny(came, reply.retry_in, denied, DenialSource::Server);
+            self.deny(answered_at, reply.retry_in, denied, DenialSource::Server);
         }
     }
 
@@ -59,9 +59,9 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     }
 
     /// Keeps the permits that were taken on top, for other requests or to be returned.
-    pub(crate) fn keep_unclaimed(&mut self, came: Tick, reply: &Reply<S>) {
+    pub(crate) fn keep_unclaimed(&mut self, answered_at: Tick, reply: &Reply<S>) {
         if reply.extra > 0 {
-            let until = came.after(VOID_AFTER);
+            let until = answered_at.after(VOID_AFTER);
             self.unclaimed.add(reply.taken_on_top(), until);
             self.is_changed = true;
         }
@@ -70,13 +70,13 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     /// These requests pass. `counted_at` is `None` if the server does not know of it.
     pub(crate) fn grant(
         &mut self,
-        came: Tick,
+        answered_at: Tick,
         counted_at: Option<u64>,
         asked: &[(RequestId, u32)],
     ) {
         for (id, cost) in asked {
             let granted = RequestState::Granted {
-                until: came.after(VOID_AFTER),
+                until: answered_at.after(VOID_AFTER),
                 counted_at,
             };
             match self.requests.get_mut(id) {

@@ -20,7 +20,7 @@ pub(crate) trait Source<S: Store>: Send + Sync {
     /// Takes the reply to a question that has failed before.
     ///
     /// Provided: does nothing.
-    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+    fn answered_late(self: Arc<Self>, reply: &Reply<S>) {
         let _ = reply;
     }
 

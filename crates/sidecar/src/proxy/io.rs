@@ -9,22 +9,22 @@ use tokio::net::TcpStream;
 
 /// A connection to the upstream.
 ///
-/// It notes whether anything was heard, since a request may be repeated only if nothing was. A write that fails does not end it: an
+/// It notes whether anything was received, since a request may be repeated only if nothing was. A write that fails does not end it: an
 /// upstream that answers early and closes is still read to its end, where a failed write would hide its answer.
 #[derive(Debug)]
 pub(super) struct Io {
     stream: TcpStream,
-    heard: Arc<AtomicBool>,
+    has_received: Arc<AtomicBool>,
     /// Why a write failed. It is returned when reading is over, too.
     broken: Option<io::ErrorKind>,
     is_read_over: bool,
 }
 
 impl Io {
-    pub(super) fn new(stream: TcpStream, heard: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(stream: TcpStream, has_received: Arc<AtomicBool>) -> Self {
         Self {
             stream,
-            heard,
+            has_received,
             broken: None,
             is_read_over: false,
         }
@@ -60,7 +60,7 @@ impl AsyncRead for Io {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.heard.store(true, Ordering::Relaxed);
+            self.has_received.store(true, Ordering::Relaxed);
         } else if read.is_ready() {
             self.is_read_over = true;
             if self.broken.is_some() {

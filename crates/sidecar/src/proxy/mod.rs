@@ -83,7 +83,7 @@ impl Proxy {
         peer: &Peer,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Problem> {
-        let came = now();
+        let received_at = now();
         let counts = &self.sidecar.counts;
         let config = self.sidecar.config();
         let version = request.version();
@@ -97,7 +97,7 @@ impl Proxy {
         let upgrade = fields::for_upstream(&mut request, peer, &self.host, &config);
         let upgrade = upgrade.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
 
-        let asked = now();
+        let sent_at = now();
         let answered = self.upstream.send(request, &config.timeouts, counts).await;
         let mut answered = answered.map_err(|failure| {
             if matches!(failure, Failure::ConnectLate | Failure::Late) {
@@ -105,9 +105,9 @@ impl Proxy {
             }
             failure.problem(counts, &config.upstream.authority)
         })?;
-        let heard = now();
+        let answered_at = now();
         admitted.answered();
-        self.sidecar.times.upstream.record(heard - asked);
+        self.sidecar.times.upstream.record(answered_at - sent_at);
 
         // The response becomes that of the sidecar.
         let response = answered.response();
@@ -127,7 +127,7 @@ impl Proxy {
             Version::HTTP_2 => Version::HTTP_2,
             _ => Version::HTTP_11,
         };
-        let added = (asked - came) + (now() - heard);
+        let added = (sent_at - received_at) + (now() - answered_at);
         self.sidecar.times.added.record(added);
         Ok(response)
     }

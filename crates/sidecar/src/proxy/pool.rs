@@ -24,7 +24,7 @@ struct Idle {
 pub(super) struct Lease {
     pub(super) sender: Sender,
     /// Whether anything came from the upstream since the request was sent.
-    pub(super) heard: Arc<AtomicBool>,
+    pub(super) has_received: Arc<AtomicBool>,
     pub(super) patience: Patience,
     /// Whether it has had a request before.
     pub(super) is_reused: bool,
@@ -47,7 +47,7 @@ impl Pool {
             if lease.is_usable(since, now) {
                 drop(idle);
                 lease.is_reused = true;
-                lease.heard.store(false, Ordering::Relaxed);
+                lease.has_received.store(false, Ordering::Relaxed);
                 return Some(lease);
             }
         }
@@ -92,13 +92,13 @@ async fn sweep(pool: Weak<Pool>, keep: Duration) {
 impl Lease {
     pub(super) fn new(
         sender: Sender,
-        heard: Arc<AtomicBool>,
+        has_received: Arc<AtomicBool>,
         patience: Patience,
         keep: Duration,
     ) -> Self {
         Self {
             sender,
-            heard,
+            has_received,
             patience,
             is_reused: false,
             keep,

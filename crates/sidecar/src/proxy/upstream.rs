@@ -90,7 +90,7 @@ impl Upstream {
         }
     }
 
-    /// Waits for the head of the response. The error comes with whether anything was heard.
+    /// Waits for the head of the response. The error comes with whether anything was received.
     async fn attempt(
         &self,
         mut request: Request<Upload>,
@@ -128,7 +128,10 @@ impl Upstream {
             Err(failure) => {
                 // A stream that was reset on a connection that goes on was refused with intent.
                 let is_alive = matches!(&lease.sender, Sender::Http2(sender) if sender.is_ready());
-                Err((failure, is_alive || lease.heard.load(Ordering::Relaxed)))
+                Err((
+                    failure,
+                    is_alive || lease.has_received.load(Ordering::Relaxed),
+                ))
             }
         }
     }
@@ -147,12 +150,17 @@ impl Upstream {
     }
 
     async fn connection(&self, timeouts: &Timeouts) -> Result<Lease, Failure> {
-        let (io, heard) = self.socket().await?;
+        let (io, has_received) = self.socket().await?;
         let (sender, connection) = http1::handshake(io).await.map_err(Failure::Broken)?;
         tokio::spawn(run(connection.with_upgrades()));
         let sender = Sender::Http1(sender, Arc::downgrade(&self.pool));
         let patience = Patience::new(timeouts);
-        Ok(Lease::new(sender, heard, patience, timeouts.upstream_idle))
+        Ok(Lease::new(
+            sender,
+            has_received,
+            patience,
+            timeouts.upstream_idle,
+        ))
     }
 
     async fn stream(&self, timeouts: &Timeouts) -> Result<Lease, Failure> {
@@ -180,8 +188,11 @@ impl Upstream {
         let socket = TcpStream::connect(&self.address).await;
         let socket = socket.map_err(Failure::Connect)?;
         socket.set_nodelay(true).map_err(Failure::Connect)?;
-        let heard = Arc::new(AtomicBool::new(false));
-        Ok((TokioIo::new(Io::new(socket, Arc::clone(&heard))), heard))
+        let has_received = Arc::new(AtomicBool::new(false));
+        Ok((
+            TokioIo::new(Io::new(socket, Arc::clone(&has_received))),
+            has_received,
+        ))
     }
 
     /// The request with scheme and authority of the upstream. Path and query stay as they are, byte for byte.

@@ -1,6 +1,9 @@
 use std::time::Duration;
 
+use futures::StreamExt;
+
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
+use paceline::prelude::*;
 use paceline::time::Rate;
 use paceline_redis::{OutagePolicy, Redis};
 
@@ -110,6 +113,9 @@ fn a_blocked_runtime_delays_another_by_at_most_the_deadline() {
     running.block_on(async {
         let asked = tokio::time::timeout(PATIENT, limit.try_acquire(1)).await;
         wait_of(asked.expect("there is a deadline"));
+        let mut enforced = futures::stream::iter([1]).enforce(limit.clone());
+        let refused = tokio::time::timeout(PATIENT, enforced.next()).await;
+        assert!(refused.expect("an adapter has one, too").unwrap().is_err());
         let asked = tokio::time::timeout(PATIENT, limit.acquire_within(1, PATIENT / 20)).await;
         assert!(asked.expect("there is an end").unwrap_err().is_too_late());
     });
