@@ -14,7 +14,7 @@ use super::future::Obeying;
 use super::mode::Mode;
 use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;
-use super::{Limiter, Limits, Method, Obey, Settle, Status};
+use super::{Limiter, Limits, Method, Obey, Settle, Status, TooCostly};
 
 /// A limiter or permits, or those for each key, with a [`Switch`]: active, in shadow mode or off, for all requests or for a share of
 /// them.
@@ -405,6 +405,12 @@ impl<L: Limiter, E> Limiter for Switched<L, E> {
     fn is_refusal(&self, error: &L::Error) -> bool {
         let limiter = self.limiter.as_ref();
         limiter.is_ok_and(|limiter| limiter.is_refusal(error))
+    }
+
+    fn too_costly(&self, cost: u32, capacity: u32) -> TooCostly {
+        let unknown = |_: &E| TooCostly::new(cost, capacity);
+        let limiter = self.limiter.as_ref();
+        limiter.map_or_else(unknown, |limiter| limiter.too_costly(cost, capacity))
     }
 
     /// `None` while the switch is off.

@@ -301,6 +301,8 @@ async fn a_refusal_says_that_the_request_reaches_the_limit_twice() {
     assert_eq!(line.acquire(3).await.unwrap_err().to_string(), sum);
     let observed = Observed::new(keys.clone(), |_: Event| ());
     assert_eq!(observed.acquire(3).await.unwrap_err().to_string(), sum);
+    let switched = keys.clone().switched(&Switch::new());
+    assert_eq!(switched.acquire(3).await.unwrap_err().to_string(), sum);
     let dynamic = DynLimiter::new(keys.clone());
     assert_eq!(dynamic.acquire(3).await.unwrap_err().to_string(), sum);
 

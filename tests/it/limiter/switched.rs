@@ -61,6 +61,37 @@ fn counts(switch: &Switch) -> (u64, u64, u64) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mode_that_is_kept_elsewhere_is_refreshed_before_each_request_and_not_when_it_is_read() {
+    let asked = Arc::new(Mutex::new(0));
+    let counts = Arc::clone(&asked);
+    let switch = Switch::with_refresh(move || *counts.lock().unwrap() += 1);
+    let limit = Interval::every(ms(100)).shared().switched(&switch);
+    assert!(limit.try_acquire(1).await.is_pass());
+    assert!(!limit.try_acquire(1).await.is_pass());
+    switch.set(Mode::Shadow, Share::percent(50));
+    assert_eq!(
+        (switch.mode(), switch.share()),
+        (Mode::Shadow, Share::percent(50))
+    );
+    assert!(limit.try_acquire(1).await.is_pass());
+    switch.set_mode(Mode::Off);
+    assert!(limit.try_acquire(1).await.is_pass());
+    assert_eq!((switch.mode(), *asked.lock().unwrap()), (Mode::Off, 4));
+}
+
+/// As one that reads the mode at once.
+#[tokio::test(start_paused = true)]
+async fn a_refresh_may_set_the_mode_of_the_request_that_asks() {
+    let cell = Arc::new(std::sync::OnceLock::<Switch>::new());
+    let own = Arc::clone(&cell);
+    let switch = Switch::with_refresh(move || own.get().unwrap().set_mode(Mode::Off));
+    cell.set(switch.clone()).unwrap();
+    let limit = Interval::every(ms(100)).shared().switched(&switch);
+    assert!(limit.try_acquire(1).await.is_pass() && limit.try_acquire(1).await.is_pass());
+    assert_eq!(limit.limiter().stats().passed, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_the_limit_binds_each_method_waits_in_active_and_passes_in_the_other_modes() {
     let expected = [
         (Mode::Active, [wait(100); 3], (0, 0, 0)),
