@@ -102,7 +102,7 @@ impl Metrics {
     }
 
     /// Counts for a keyed limit, with the label `key` for the `k` busiest keys at most, and `other` for the rest. For
-    /// [`Keyed::with_observer_by_key`](super::Keyed::with_observer_by_key), and for that of `redis::RedisKeyed`.
+    /// [`Keyed::with_observer_by_key`](super::Keyed::with_observer_by_key), and for that of a `RedisKeyed`.
     ///
     /// The busiest are found by Space-Saving (Metwally, Agrawal, El Abbadi: *Efficient Computation of Frequent and Top-k Elements
     /// in Data Streams*, 2005), which counts 8 `k` keys. A key gets a label if certainly more than one in 8 `k` of all requests

@@ -25,9 +25,15 @@ use super::{Limiter, Method, Settle, TooCostly};
 )]
 pub trait Part: Limiter<Error = Infallible> + Settle + sealed::Part {}
 
-impl<L: Limiter<Error = Infallible> + Settle + sealed::Part> Part for L {}
+// Each by itself, so that the compiler says the above of any other limiter.
+impl<P: Policy> Part for Shared<P> {}
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Part for KeyedAt<K, P> {}
 
 /// The limits of a [`Combined`](super::Combined): a tuple of two to four [`Part`]s. The trait is sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not what a `Combined` is made of",
+    label = "expected a tuple of two to four limits, each a `Shared` or the limit of a key of a `Keyed`"
+)]
 pub trait Together: sealed::Together {
     /// A cost for each: `[u32; N]`.
     type Costs: Copy + Debug + Unpin + Send;

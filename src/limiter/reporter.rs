@@ -155,21 +155,49 @@ pub(crate) fn contained_in_unwind(work: impl FnOnce()) {
 /// It knows whether the request of its handle is queued, and for how long. Without an observer it reports nothing, and costs one
 /// check. A clone is for another handle: it has the same observer, and no request.
 ///
+/// To be told are: a request that waits, by [`poll_decide`](super::Limiter::poll_decide); the decision, of which a wait is a refusal
+/// in [`poll_try`](super::Limiter::poll_try); and a request that is given up.
+///
 /// ```
-/// use paceline::limiter::{Event, Reporter};
+/// use core::task::{Context, Poll};
+/// use paceline::limiter::{Event, Limiter, LimiterExt, Reporter};
 /// use paceline::policy::Decision;
+/// use std::convert::Infallible;
 /// use std::sync::mpsc;
 /// use std::time::Duration;
 ///
+/// /// Passes what costs at most 5.
+/// #[derive(Clone)]
+/// struct Small(Reporter);
+///
+/// impl Limiter for Small {
+///     type Error = Infallible;
+///
+///     fn poll_decide(&mut self, cost: u32, _: &mut Context<'_>) -> Poll<Result<Decision, Infallible>> {
+///         let decision = match cost {
+///             0..=5 => Decision::Pass,
+///             _ => Decision::Never { capacity: 5 },
+///         };
+///         // One that answers with a wait calls `self.0.waits()`, and in `poll_try` this.
+///         self.0.decided(cost, decision);
+///         Poll::Ready(Ok(decision))
+///     }
+///
+///     fn give_up(&mut self) {
+///         self.0.gave_up();
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
 /// let (sender, events) = mpsc::channel();
-/// let mut reporter = Reporter::new(move |event: Event| sender.send(event).unwrap());
+/// let limit = Small(Reporter::new(move |event: Event| sender.send(event).unwrap()));
+/// assert!(limit.try_acquire(3).await.is_pass());
+/// assert!(matches!(events.try_recv(), Ok(Event::Passed { cost: 3, .. })));
 ///
-/// reporter.waits();
-/// reporter.decided(3, Decision::Pass);
-/// assert!(matches!(events.recv(), Ok(Event::Passed { cost: 3, .. })));
-///
-/// reporter.report(Event::paused(Duration::from_secs(2)));
-/// assert!(matches!(events.recv(), Ok(Event::Paused { .. })));
+/// limit.0.report(Event::paused(Duration::from_secs(2)));
+/// assert!(matches!(events.try_recv(), Ok(Event::Paused { .. })));
+/// # }
 /// ```
 #[derive(Default)]
 pub struct Reporter(Option<Box<HandleEvents<SharedObserver>>>);

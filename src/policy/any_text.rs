@@ -250,9 +250,12 @@ impl<'a> Words<'a> {
         let (word, most) = (self.next(), u32::MAX);
         let number = word.parse().ok().filter(|_| !word.starts_with('+'));
         let number = number.ok_or_else(|| {
-            let got = if word.is_empty() { "nothing" } else { word };
+            let got = match word {
+                "" => "nothing".to_owned(),
+                word => format!("`{word}`"),
+            };
             self.error(format!(
-                "the {name} must be a whole number up to {most}, got `{got}`"
+                "the {name} must be a whole number up to {most}, got {got}"
             ))
         })?;
         let made = made(number).map_err(|error| self.error(error.to_string()))?;

@@ -35,7 +35,7 @@ use super::{Class, InUse};
 /// # }
 /// ```
 ///
-/// An admitted request holds a [`UsagePermit`] until its answer is sent. This count is of one process. `redis::FleetUsage` decides
+/// An admitted request holds a [`UsagePermit`] until its answer is sent. This count is of one process. The one of `paceline-redis` decides
 /// the same from the count of a whole fleet.
 #[derive(Clone, Debug)]
 #[doc(alias("load shedding", "concurrent requests limiter"))]

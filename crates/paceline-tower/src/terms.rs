@@ -28,6 +28,8 @@ use super::keys::{header_named, value};
 /// # let _ = app.by_user;
 /// ```
 ///
+/// Of a layer with answers the type is `EnforceLayer<For<…>, AsResponse<Answers>>`: see [`AsResponse`](crate::AsResponse).
+///
 /// For the other rules [`with_terms`](super::EnforceLayer::with_terms) of each layer takes one.
 pub struct For<R, L> {
     limit: LimitOf<R, L>,

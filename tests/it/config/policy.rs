@@ -152,7 +152,7 @@ fn an_error_names_the_word_its_place_what_would_be_right_and_the_nearest() {
     );
     assert_eq!(
         error("100/min burst"),
-        "the burst must be a whole number up to 4294967295, got `nothing`"
+        "the burst must be a whole number up to 4294967295, got nothing"
     );
     assert_eq!(
         error("100/min burst -1"),

@@ -35,7 +35,9 @@ impl Redis {
         let connector = Connector::server(url).map_err(|error| {
             let why = why_not(&[url], &error);
             let url = without_secrets(url);
-            ConfigError::new(format!("{url:?} is no URL of a Redis server: {why}"))
+            ConfigError::new(format!(
+                "{url:?} is no URL of a Redis server, such as redis://localhost:6379: {why}"
+            ))
         })?;
         Ok(Self::with(connector, when_down))
     }
@@ -318,10 +320,12 @@ impl Redis {
     /// # }
     /// ```
     ///
-    /// A process hears of another mode as of [other changes](crate#a-fleet-hears-a-429). While it is off, it asks
-    /// nothing and waits for nothing: a process that was idle hears of another mode a round trip after its first request, and what it
-    /// asks before passes. A request that waits in memory behind it hears with the next request that this process makes. The
-    /// [share](Switch::share) belongs to this process, and so does a mode that is set on the switch itself, which lasts until the
+    /// A process hears of another mode as of [other changes](crate#a-fleet-hears-a-429): with a request, of which the answer waits for
+    /// nothing. So one that was idle hears a round trip after its first request, which it asks in the mode before. One that starts is
+    /// `Active` until then, or as `redis.switch("calls")?.with_mode(Mode::Shadow)` says. A request that waits in memory behind the
+    /// switch hears with the next request that this process makes.
+    ///
+    /// The [share](Switch::share) belongs to this process, and so does a mode that is set on the switch itself, which lasts until the
     /// next change in the fleet.
     ///
     /// # Errors
@@ -416,8 +420,7 @@ mod tests {
     #[test]
     fn a_url_for_tls_is_refused_without_feature_redis_tls() {
         let opened = Redis::open("rediss://bob:hunter2@example.org", OutagePolicy::closed());
-        let expected =
-            "\"rediss://…@example.org\" is no URL of a Redis server: TLS needs feature `tls`";
+        let expected = "\"rediss://…@example.org\" is no URL of a Redis server, such as redis://localhost:6379: TLS needs feature `tls`";
         let expected = (!cfg!(feature = "tls")).then(|| expected.to_owned());
         assert_eq!(opened.err().map(|error| error.to_string()), expected);
     }

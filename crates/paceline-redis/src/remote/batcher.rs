@@ -70,22 +70,23 @@ impl<S: Store> Batcher<S> {
         self.look_again(|schedule| schedule.pushed.push((source, before)));
     }
 
-    /// Reads the overrides although there is nothing to ask.
+    /// Reads the overrides although there is nothing to ask, if there is a connection.
     pub(crate) fn read_overrides(self: &Arc<Self>) {
-        if !self.connection.is_down() {
+        if self.connection.is_up() {
             self.look_again(|schedule| schedule.wants_overrides = true);
         }
     }
 
-    /// The switch of that name. A request behind it has the overrides read if they are due.
+    /// The switch of that name. A request behind it has the overrides read if they are due, and connects for that.
     pub(crate) fn switch(self: &Arc<Self>, name: &str) -> Switch {
         self.overrides.switch(name, || {
             let batcher = Arc::downgrade(self);
             Switch::with_refresh(move || {
                 if let Some(batcher) = batcher.upgrade() {
+                    let connection = &batcher.connection;
                     let read_at = batcher.overrides.read_at();
-                    if read_at.is_some_and(|at| at <= batcher.connection.now()) {
-                        batcher.read_overrides();
+                    if read_at.is_some_and(|at| at <= connection.now()) && !connection.is_down() {
+                        batcher.look_again(|schedule| schedule.wants_overrides = true);
                     }
                 }
             })
@@ -219,8 +220,9 @@ impl<S: Store> BatcherTask<S> {
         while self.calls.may_send(now, self.ready.len()) {
             self.send(now);
         }
-        let must_read = wants_overrides || !self.sleeping.is_empty();
-        if must_read && self.next_read(&batcher).is_some_and(|at| at <= now) {
+        let may_read = wants_overrides || !self.sleeping.is_empty() && batcher.connection.is_up();
+        let read_at = batcher.overrides.read_at();
+        if may_read && !self.calls.is_reading() && read_at.is_some_and(|at| at <= now) {
             self.calls.read(now);
         }
         if self.has_event(&batcher, now, cx) || is_at_work && self.is_idle() {

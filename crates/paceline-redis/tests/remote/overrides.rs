@@ -334,13 +334,19 @@ async fn a_limit_that_is_off_makes_no_calls_and_hears_within_a_second_that_it_ho
 #[tokio::test(start_paused = true)]
 async fn a_process_without_limits_reads_the_mode_of_its_switch_and_only_while_it_is_asked() {
     let server = Server::<SlidingLog>::start();
-    let [one, other] = [
-        process(&server, OutagePolicy::closed()).await,
-        process(&server, OutagePolicy::closed()).await,
-    ];
+    let one = process(&server, OutagePolicy::closed()).await;
+    one.set_mode("a", Mode::Off).await;
+    // It has not connected.
+    let other = Process::of(&server, OutagePolicy::closed());
     let switch = other.switch("a");
     let limit = paceline::limiter::Shared::new(SlidingLog::new(1, HOUR)).switched(&switch);
     limit.acquire(1).await.unwrap();
+    assert!(!limit.try_acquire(1).await.is_pass());
+    sleep(ms(1)).await;
+    assert_eq!(switch.mode(), Mode::Off);
+    one.set_mode("a", Mode::Active).await;
+    sleep(MINUTE).await;
+    assert!(limit.try_acquire(1).await.is_pass());
     sleep(MINUTE).await;
     one.set_mode("a", Mode::Shadow).await;
     let reads = server.world().reads.len();
