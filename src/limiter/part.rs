@@ -361,7 +361,7 @@ impl<P: Policy> sealed::Part for Shared<P> {
     }
 
     fn peek(&self, cost: u32) -> Decision {
-        Shared::peek(self, cost)
+        Self::peek(self, cost)
     }
 
     fn refuse(&mut self, cost: u32, decision: Decision) {
