@@ -156,7 +156,7 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not admit work of class `{C}`",
     label = "expected permits",
-    note = "`Permits`, `Adaptive`, `redis::RedisPermits` and a key of `KeyedPermits` (`keyed.at(key)`) admit work of class `()`, and a shedder work of class `shed::Class`",
+    note = "`Permits`, `Adaptive`, a `RedisPermits` and a key of `KeyedPermits` (`keyed.at(key)`) admit work of class `()`, and a shedder work of class `shed::Class`",
     note = "a limiter such as `Shared` limits how often work begins, and has no guard",
     note = "a `Permits` is a handle already: clone it instead of putting it into an `Arc`"
 )]

@@ -325,8 +325,8 @@ impl Redis {
     /// `Active` until then, or as `redis.switch("calls")?.with_mode(Mode::Shadow)` says. A request that waits in memory behind the
     /// switch hears with the next request that this process makes.
     ///
-    /// The [share](Switch::share) belongs to this process, and so does a mode that is set on the switch itself, which lasts until the
-    /// next change in the fleet.
+    /// The [share](Switch::share) belongs to this process. A mode that is set on the switch itself lasts until this process reads that
+    /// of the fleet again: for a second or so, or for an outage.
     ///
     /// # Errors
     ///

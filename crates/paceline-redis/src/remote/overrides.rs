@@ -179,18 +179,18 @@ impl<S: Store> Overrides<S> {
         switch.unwrap_or_else(|| {
             let new = new();
             let switch = self.switches().entry(name.into()).or_insert(new).clone();
-            self.set_switches();
+            self.set_switches(|of| of == name);
             switch
         })
     }
 
-    /// Gives each switch the mode that the fleet has given it. No lock is held: a change wakes tasks.
-    fn set_switches(&self) {
+    /// Gives these switches the mode that the fleet has given them. No lock is held: a change wakes tasks.
+    fn set_switches(&self, are_these: impl Fn(&str) -> bool) {
         loop {
             let changes = self.changes();
             let switches = self.switches().clone();
-            for (name, switch) in switches {
-                switch.set_mode(self.mode_of(&name));
+            for (name, switch) in switches.iter().filter(|(name, _)| are_these(name)) {
+                switch.set_mode(self.mode_of(name));
             }
             if self.changes() == changes {
                 return;
@@ -221,7 +221,9 @@ impl<S: Store> Overrides<S> {
             of_name.apply(now, change);
             known.changes += 1;
         });
-        self.set_switches();
+        if matches!(change, Change::Mode(_)) {
+            self.set_switches(|of| of == name);
+        }
     }
 
     /// Reads what has changed on the server since the last read, after the change if there is one.
@@ -258,15 +260,15 @@ impl<S: Store> Overrides<S> {
             Some(Ok(reply)) if reply.has_more => Duration::ZERO,
             _ => READ_EVERY,
         };
-        let before = self.changes();
+        let is_read = matches!(reply, Some(Ok(_)));
         self.known.send_modify(|known| {
             known.read_at = known.read_at.max(sent.after(pause));
             if let Some(Ok(reply)) = reply {
                 known.accept(now, reply);
             }
         });
-        if self.changes() != before {
-            self.set_switches();
+        if is_read {
+            self.set_switches(|_| true);
         }
     }
 }

@@ -373,18 +373,50 @@ async fn a_switch_has_the_mode_that_was_set_before_it_was_made_and_no_other_name
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mode_that_is_set_on_the_switch_itself_lasts_until_the_fleet_changes() {
+async fn a_mode_that_is_set_on_the_switch_itself_lasts_until_the_next_read() {
     let server = Server::start();
     let process = process(&server, OutagePolicy::closed()).await;
     let (limit, switch) = (process.limit(0, plenty()), process.switch("a"));
+    assert!(passes(&limit, &switch, 1).await);
     switch.set_mode(Mode::Off);
-    for _ in 0..30 {
-        assert!(passes(&limit, &switch, 1).await);
-        sleep(ms(100)).await;
-    }
+    sleep(ms(500)).await;
+    assert!(passes(&limit, &switch, 1).await);
     assert_eq!(switch.mode(), Mode::Off);
-    process.set_mode("b", Mode::Shadow).await;
+    sleep(ms(500)).await;
+    assert!(passes(&limit, &switch, 1).await);
+    settle().await;
+    assert_eq!(switch.mode(), Mode::Active, "although nothing has changed");
+
+    // Without the server, nothing but a mode of that name replaces it.
+    server.kill();
+    while !process.batcher.connection.is_down() {
+        let _ = limit.try_acquire(1).await;
+        sleep(ms(1)).await;
+    }
+    switch.set_mode(Mode::Off);
+    limit.queue.change(&Change::Pause(HOUR)).await.unwrap_err();
+    sleep(MINUTE).await;
+    assert!(passes(&limit, &switch, 1).await);
+    assert_eq!(switch.mode(), Mode::Off);
+    let shadow = Change::Mode(Mode::Shadow);
+    process.batcher.change("b", &shadow).await.unwrap_err();
+    assert_eq!(switch.mode(), Mode::Off);
+    process.batcher.change("a", &shadow).await.unwrap_err();
+    assert_eq!(switch.mode(), Mode::Shadow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mode_in_which_a_switch_starts_lasts_until_the_first_read() {
+    let server = Server::<SlidingLog>::start();
+    let process = Process::of(&server, OutagePolicy::closed());
+    let switch = process.switch("a").with_mode(Mode::Shadow);
+    let limit = paceline::limiter::Shared::new(SlidingLog::new(1, HOUR)).switched(&switch);
+    for _ in 0..3 {
+        assert!(limit.try_acquire(1).await.is_pass());
+    }
+    sleep(ms(1)).await;
     assert_eq!(switch.mode(), Mode::Active);
+    assert!(!limit.try_acquire(1).await.is_pass());
 }
 
 #[tokio::test(start_paused = true)]
