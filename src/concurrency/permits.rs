@@ -358,7 +358,7 @@ impl Permits {
                 position: Position::None,
                 resolution: self.resolution,
                 priority: self.priority,
-                watch: Reporter::of(self.queue.front().get()),
+                reporter: Reporter::of(self.queue.front().get()),
             })),
             count: cost,
         }
@@ -682,8 +682,8 @@ impl AcquirePermit {
     /// Leaves the queue, with a permit if it is the turn of this request and one is free.
     pub(super) fn leave(mut self) -> Option<Permit> {
         let handle = self.permits.gate().limiter_mut();
-        let (position, watch) = (&mut handle.position, &mut handle.watch);
-        let report = |decision| watch.decided(1, decision);
+        let (position, reporter) = (&mut handle.position, &mut handle.reporter);
+        let report = |decision| reporter.decided(1, decision);
         let permit = try_take(&handle.queue, position, 1, report);
         permit.inspect_err(|_| count_refusal(&handle.queue)).ok()
     }
@@ -738,7 +738,7 @@ struct PermitQueue {
     position: Position,
     resolution: Resolution,
     priority: Priority,
-    watch: Reporter,
+    reporter: Reporter,
 }
 
 impl Limiter for PermitQueue {
@@ -754,7 +754,7 @@ impl Limiter for PermitQueue {
         let decision = self
             .queue
             .poll_acquire(position, cost, Intent::Acquire, &caller);
-        let is_reported = self.watch.observer().is_some();
+        let is_reported = self.reporter.observer().is_some();
         let has_passed = matches!(decision, Poll::Ready(Decision::Pass));
         // Given back if the observer panics. Else the future has it.
         let permit = (is_reported && has_passed).then(|| Permit {
@@ -762,7 +762,7 @@ impl Limiter for PermitQueue {
             count: cost,
         });
         let answer = decision.map(Ok);
-        self.watch.answered(Method::Decide, cost, &answer, None);
+        self.reporter.answered(Method::Decide, cost, &answer, None);
         if let Some(mut permit) = permit {
             permit.count = 0;
         }
@@ -771,7 +771,7 @@ impl Limiter for PermitQueue {
 
     fn give_up(&mut self) {
         self.queue.cancel(&mut self.position);
-        self.watch.gave_up();
+        self.reporter.gave_up();
     }
 
     fn resolution(&self) -> Resolution {

@@ -611,18 +611,18 @@ pub struct FairAt<K: Hash + Eq + Clone + Send + 'static> {
     position: Position,
     /// Memory for the next time that it waits.
     spare: Option<Arc<FairQueue<K>>>,
-    watch: Reporter,
+    reporter: Reporter,
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
-    const fn new(fair: Fair<K>, key: K, watch: Reporter) -> Self {
+    const fn new(fair: Fair<K>, key: K, reporter: Reporter) -> Self {
         Self {
             fair,
             key,
             queue: None,
             position: Position::None,
             spare: None,
-            watch,
+            reporter,
         }
     }
 
@@ -715,7 +715,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
         self.leave();
         self.fair.count_refusal(&self.key, cost);
         let retry_in = known.or_else(|| retry_in(self.fair.peek(&self.key, cost)));
-        self.watch.too_late(cost, retry_in);
+        self.reporter.too_late(cost, retry_in);
         retry_in
     }
 }
@@ -738,25 +738,25 @@ impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let answer = self.poll_ask(Intent::Peek, cost, cx);
-        self.watch.answered(Method::Open, cost, &answer, None);
+        self.reporter.answered(Method::Open, cost, &answer, None);
         answer
     }
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let answer = self.poll_ask(Intent::Acquire, cost, cx);
-        self.watch.answered(Method::Decide, cost, &answer, None);
+        self.reporter.answered(Method::Decide, cost, &answer, None);
         answer
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
         let answer = self.try_ask(cost);
-        self.watch.answered(Method::Try, cost, &answer, None);
+        self.reporter.answered(Method::Try, cost, &answer, None);
         answer
     }
 
     fn give_up(&mut self) {
         self.leave();
-        self.watch.gave_up();
+        self.reporter.gave_up();
     }
 }
 

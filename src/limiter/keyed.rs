@@ -296,7 +296,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
             key,
             handle: None,
             spare: None,
-            watch: Reporter::of(observer.as_ref()),
+            reporter: Reporter::of(observer.as_ref()),
             uncounted: None,
             settles_nothing: false,
         }
@@ -589,7 +589,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         // The work may wake a waiter, or use these limits.
         drop(shard);
         let mut handle = self.handle(Arc::clone(&limit));
-        handle.watch = Reporter::of(self.observer_of(|| key.to_key()).as_ref());
+        handle.reporter = Reporter::of(self.observer_of(|| key.to_key()).as_ref());
         let done = work(&handle, policy);
         drop(handle);
         self.shard(key).take_back(key, limit, waited_until);
@@ -680,7 +680,7 @@ pub struct KeyedAt<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static
     pub(super) handle: Option<Shared<P>>,
     /// Memory for the next time that it waits.
     pub(super) spare: Option<Arc<LimitHandle<P>>>,
-    pub(super) watch: Reporter,
+    pub(super) reporter: Reporter,
     /// What the last request would have been answered, if it passed without being counted because there was no room for the key.
     pub(super) uncounted: Option<Decision>,
     /// Made for the settlement of such a request.
@@ -768,7 +768,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
         self.leave();
         self.keyed.shard(&self.key).count_refusal();
         let retry_in = known.or_else(|| retry_in(self.keyed.peek(&self.key, cost)));
-        self.watch.too_late(cost, retry_in);
+        self.reporter.too_late(cost, retry_in);
         retry_in
     }
 }
@@ -778,27 +778,27 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limiter for 
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let answer = self.poll_ask(Intent::Acquire, cost, cx);
-        self.watch
+        self.reporter
             .answered(Method::Decide, cost, &answer, self.uncounted);
         answer
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let answer = self.try_ask(cost, cx);
-        self.watch
+        self.reporter
             .answered(Method::Try, cost, &answer, self.uncounted);
         answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let answer = self.poll_ask(Intent::Peek, cost, cx);
-        self.watch.answered(Method::Open, cost, &answer, None);
+        self.reporter.answered(Method::Open, cost, &answer, None);
         answer
     }
 
     fn give_up(&mut self) {
         self.leave();
-        self.watch.gave_up();
+        self.reporter.gave_up();
     }
 
     fn shadowed(&self) -> Option<Decision> {

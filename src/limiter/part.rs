@@ -339,14 +339,14 @@ impl<P: Policy> sealed::Part for Shared<P> {
             self.queue.wake_deferred();
         }
         let answer = Poll::Ready(Ok(Decision::Pass));
-        self.watch.answered(Method::Decide, cost, &answer, None);
+        self.reporter.answered(Method::Decide, cost, &answer, None);
     }
 
     fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
         let caller = Caller::new(cx, self.resolution, self.priority);
         let held = self.queue.poll_hold(&mut self.position, cost, &caller);
         if held != Poll::Ready(Decision::Pass) {
-            self.watch
+            self.reporter
                 .answered(Method::Decide, cost, &held.map(Ok), None);
         }
         held
@@ -367,7 +367,7 @@ impl<P: Policy> sealed::Part for Shared<P> {
     fn refuse(&mut self, cost: u32, decision: Decision) {
         self.queue.with(|limit, _| limit.stats.refused += 1);
         let answer = Poll::Ready(Ok(decision));
-        self.watch.answered(Method::Try, cost, &answer, None);
+        self.reporter.answered(Method::Try, cost, &answer, None);
     }
 }
 
@@ -434,7 +434,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
         }
         self.leave();
         let answer = Poll::Ready(Ok(Decision::Pass));
-        self.watch
+        self.reporter
             .answered(Method::Decide, cost, &answer, self.uncounted);
     }
 
@@ -444,7 +444,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
         };
         let held = handle.hold(cost, cx);
         if held != Poll::Ready(Decision::Pass) {
-            self.watch
+            self.reporter
                 .answered(Method::Decide, cost, &held.map(Ok), None);
         }
         held
@@ -471,7 +471,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
         }
         self.keyed.shard(&self.key).count_refusal();
         let answer = Poll::Ready(Ok(decision));
-        self.watch.answered(Method::Try, cost, &answer, None);
+        self.reporter.answered(Method::Try, cost, &answer, None);
     }
 }
 

@@ -110,7 +110,7 @@ pub struct Shared<P: Policy> {
     pub(super) position: Position,
     pub(super) resolution: Resolution,
     pub(super) priority: Priority,
-    pub(super) watch: Reporter,
+    pub(super) reporter: Reporter,
 }
 
 impl<P: Policy<State: Send> + Send + 'static> Shared<P> {
@@ -129,7 +129,7 @@ impl<P: Policy> Shared<P> {
             position: Position::None,
             resolution: Resolution::default(),
             priority: Priority::Normal,
-            watch: Reporter::NONE,
+            reporter: Reporter::NONE,
         }
     }
 
@@ -205,7 +205,7 @@ impl<P: Policy> Shared<P> {
         O: Send + Sync + 'static,
         for<'a> &'a O: Observer,
     {
-        self.watch = Reporter::of(Some(&SharedObserver::new(observer)));
+        self.reporter = Reporter::of(Some(&SharedObserver::new(observer)));
         self
     }
 
@@ -416,7 +416,7 @@ impl<P: Policy> Shared<P> {
     #[doc(alias("check", "check_n", "tryConsume"))]
     pub fn try_acquire(&self, cost: u32) -> Decision {
         let decision = self.try_decide(Intent::Acquire, cost);
-        if let Some(observer) = self.watch.observer() {
+        if let Some(observer) = self.reporter.observer() {
             observer.report_try(cost, decision, None);
         }
         decision
@@ -527,12 +527,12 @@ impl<P: Policy> Shared<P> {
             position: Position::None,
             resolution: self.resolution,
             priority: self.priority,
-            watch: self.watch.clone(),
+            reporter: self.reporter.clone(),
         }
     }
 
     pub(super) fn report(&self, event: Event) {
-        if let Some(observer) = self.watch.observer() {
+        if let Some(observer) = self.reporter.observer() {
             observer.report(event);
         }
     }
@@ -547,7 +547,7 @@ impl<P: Policy> Shared<P> {
         self.queue.cancel(&mut self.position);
         self.queue.with(|limit, _| limit.stats.refused += 1);
         let retry_in = known.or_else(|| retry_in(self.peek(cost)));
-        self.watch.too_late(cost, retry_in);
+        self.reporter.too_late(cost, retry_in);
         retry_in
     }
 
@@ -802,13 +802,13 @@ impl<P: Policy> Limiter for Shared<P> {
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let (position, intent) = (&mut self.position, Intent::Acquire);
         if self.queue.takes_prefetched(*position, cost, intent) {
-            self.watch.answered(Method::Decide, cost, &PASS, None);
+            self.reporter.answered(Method::Decide, cost, &PASS, None);
             return PASS;
         }
         let caller = Caller::new(cx, self.resolution, self.priority);
         let decision = self.queue.poll_acquire(position, cost, intent, &caller);
         let answer = decision.map(Ok);
-        self.watch.answered(Method::Decide, cost, &answer, None);
+        self.reporter.answered(Method::Decide, cost, &answer, None);
         answer
     }
 
@@ -816,7 +816,7 @@ impl<P: Policy> Limiter for Shared<P> {
         let position = &mut self.position;
         let decision = try_decide(&self.queue, position, Intent::Acquire, cost);
         let answer = Poll::Ready(Ok(decision));
-        self.watch.answered(Method::Try, cost, &answer, None);
+        self.reporter.answered(Method::Try, cost, &answer, None);
         answer
     }
 
@@ -828,13 +828,13 @@ impl<P: Policy> Limiter for Shared<P> {
         let caller = Caller::new(cx, self.resolution, self.priority);
         let decision = self.queue.poll_acquire(position, cost, intent, &caller);
         let answer = decision.map(Ok);
-        self.watch.answered(Method::Open, cost, &answer, None);
+        self.reporter.answered(Method::Open, cost, &answer, None);
         answer
     }
 
     fn give_up(&mut self) {
         self.queue.cancel(&mut self.position);
-        self.watch.gave_up();
+        self.reporter.gave_up();
     }
 
     fn status(&self) -> Option<Status> {

@@ -358,6 +358,23 @@ async fn a_process_without_limits_reads_the_mode_of_its_switch_and_only_while_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_waits_in_memory_hears_with_the_next_request_of_its_process() {
+    let server = Server::<SlidingLog>::start();
+    let one = process(&server, OutagePolicy::closed()).await;
+    let other = process(&server, OutagePolicy::closed()).await;
+    let limit = paceline::limiter::Shared::new(SlidingLog::new(1, HOUR));
+    let limit = limit.switched(&other.switch("a"));
+    limit.acquire(1).await.unwrap();
+    let waiting = tokio::spawn(limit.acquire(1));
+    sleep(SECOND).await;
+    one.set_mode("a", Mode::Off).await;
+    sleep(MINUTE).await;
+    assert!(!waiting.is_finished());
+    assert!(!limit.try_acquire(1).await.is_pass());
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_switch_has_the_mode_that_was_set_before_it_was_made_and_no_other_name_has_it() {
     let server = Server::<SlidingLog>::start();
     let process = process(&server, OutagePolicy::closed()).await;
