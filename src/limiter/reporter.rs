@@ -155,8 +155,8 @@ pub(crate) fn contained_in_unwind(work: impl FnOnce()) {
 /// It knows whether the request of its handle is queued, and for how long. Without an observer it reports nothing, and costs one
 /// check. A clone is for another handle: it has the same observer, and no request.
 ///
-/// To be told are: a request that waits, by [`poll_decide`](super::Limiter::poll_decide); the decision, of which a wait is a refusal
-/// in [`poll_try`](super::Limiter::poll_try); and a request that is given up.
+/// Tell it when a request waits (in [`poll_decide`](super::Limiter::poll_decide)), how a request was decided (in
+/// [`poll_try`](super::Limiter::poll_try) a wait is a refusal), and when a request is given up.
 ///
 /// ```
 /// use core::task::{Context, Poll};

@@ -32,7 +32,7 @@ const CRATES: [Crate; 3] = [
         name: "paceline",
         folders: &["src"],
         lines: at_most(19_640, 19_640),
-        types: at_most(312, 310),
+        types: at_most(308, 308),
     },
     Crate {
         name: "paceline-redis",
