@@ -1,5 +1,4 @@
 use core::task::{Context, Poll};
-use core::time::Duration;
 
 use crate::remote::{Decided, ServerError, WaitMode};
 use paceline::limiter::Limiter;
@@ -54,11 +53,13 @@ impl<P: RedisPolicy> Limiter for FailFast<P> {
     type Error = ServerError;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
-        self.limiter.poll_ask(cost, WaitMode::WaitFailFast, cx)
+        self.limiter
+            .handle
+            .poll_ask(cost, WaitMode::WaitFailFast, cx)
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
-        self.limiter.poll_ask(cost, WaitMode::Try, cx)
+        self.limiter.handle.poll_ask(cost, WaitMode::Try, cx)
     }
 
     fn give_up(&mut self) {
@@ -67,10 +68,6 @@ impl<P: RedisPolicy> Limiter for FailFast<P> {
 
     fn status(&self) -> Option<Status> {
         self.limiter.status()
-    }
-
-    fn least_wait(&self, cost: u32) -> Duration {
-        self.limiter.least_wait(cost)
     }
 
     fn is_out_of_reach(&self) -> bool {

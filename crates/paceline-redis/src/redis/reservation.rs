@@ -1,8 +1,9 @@
 use core::time::Duration;
 
-use crate::remote::{CallError, Return, ServerError};
+use crate::remote::{CallError, LimitHandle, ServerError};
 use paceline::limiter::AcquireError;
 
+use super::connector::Connector;
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
 
@@ -70,9 +71,9 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         &self,
         estimate: u32,
     ) -> Result<RedisReservation<P>, AcquireError<ServerError>> {
-        let mut limit = self.clone();
-        limit.wait(estimate).await?;
-        Ok(RedisReservation { limit, estimate })
+        let mut handle = self.handle.clone();
+        handle.wait(estimate).await?;
+        Ok(RedisReservation { handle, estimate })
     }
 
     /// Waits until the `estimate` passes, but no longer than `time`.
@@ -89,9 +90,9 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         estimate: u32,
         time: Duration,
     ) -> Result<RedisReservation<P>, AcquireError<ServerError>> {
-        let mut limit = self.clone();
-        limit.wait_within(estimate, time).await?;
-        Ok(RedisReservation { limit, estimate })
+        let mut handle = self.handle.clone();
+        handle.wait_within(estimate, time).await?;
+        Ok(RedisReservation { handle, estimate })
     }
 
     /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. What it has not is
@@ -102,10 +103,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it. An
     /// [insurance](crate::OutagePolicy::insured) has counted them in this process then.
     pub async fn charge(&self, cost: u32) -> Result<(), CallError> {
-        match cost {
-            0 => Ok(()),
-            _ => self.queue.charge(cost).await,
-        }
+        self.handle.queue.charge(cost).await
     }
 }
 
@@ -116,7 +114,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
 #[derive(Debug)]
 #[must_use = "settle it with what the request has cost; dropped, the estimate stays spent"]
 pub struct RedisReservation<P: RedisPolicy> {
-    limit: RedisLimiter<P>,
+    handle: LimitHandle<P, Connector>,
     estimate: u32,
 }
 
@@ -141,19 +139,6 @@ impl<P: RedisPolicy> RedisReservation<P> {
     ///
     /// Dropped before it is ready, it may or may not have settled.
     pub async fn settle(self, actual: u32) -> Result<(), CallError> {
-        if actual >= self.estimate {
-            return self.limit.charge(actual - self.estimate).await;
-        }
-        let Some(counted_at) = self.limit.counted_at else {
-            return Ok(());
-        };
-        let unused = Return {
-            cost: self.estimate - actual,
-            requests: 0,
-            counted_at,
-        };
-        let returned = self.limit.queue.return_permits(unused).await;
-        self.limit.waiters_ask_again();
-        returned.map(drop)
+        self.handle.settle(self.estimate, actual).await
     }
 }

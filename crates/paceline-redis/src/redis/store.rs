@@ -1,3 +1,7 @@
+use core::time::Duration;
+
+use paceline::policy::Status;
+
 use crate::remote::{
     Ask, Change, Changes, Failure, Replies, Reply, ServerHealth, ServerRun, Store,
 };
@@ -49,6 +53,24 @@ impl Store for Connector {
 
     fn params(limit: &RedisLimit) -> &Params {
         &limit.params
+    }
+
+    fn status(
+        limit: &RedisLimit,
+        scarcest: usize,
+        remaining: u32,
+        stamps: &Self::Memory,
+        server_time: u64,
+    ) -> Status {
+        let params = &limit.params;
+        let settles_at = stamps.get(scarcest).map_or(0, |stamp| stamp.settles_at);
+        let reset_in = Duration::from_micros(settles_at.saturating_sub(server_time));
+        let quota = params.get(scarcest).and_then(|params| params.quota);
+        let status = Status::new(quota, remaining, reset_in);
+        match params.len() {
+            0 | 1 => status,
+            _ => status.with_binding(scarcest),
+        }
     }
 
     fn override_name(limit: &RedisLimit) -> String {

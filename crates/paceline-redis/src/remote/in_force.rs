@@ -3,14 +3,14 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use paceline::policy::{Policy, Status};
+use paceline::policy::Status;
 use paceline::time::Tick;
 
 use super::outage_policy::Fallback;
 use super::queue::RequestQueue;
-use super::{LimitConfig, Store};
+use super::{LimitConfig, RemotePolicy, Store};
 
-impl<P: Policy, S: Store> RequestQueue<P, S> {
+impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
     /// Takes over overrides that have changed. `config` and `limit` are what the limit was made with.
     pub(crate) fn refresh(
         &mut self,

@@ -4,13 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::Arc;
 
-use paceline::policy::Policy;
 use paceline::time::Tick;
 
-use super::Store;
 use super::cache::KeyRecord;
 use super::health::ServerHealth;
 use super::key_queue::KeyQueue;
+use super::{RemotePolicy, Store};
 
 /// This many queues stay complete even if their keys are not in use.
 const COMPLETE: usize = 1_024;
@@ -32,7 +31,7 @@ const BETWEEN_EVICTIONS: usize = 100;
 /// that was decided here. Of any other key only a [`KeyRecord`] stays. The cache holds one reference to each queue. A queue that
 /// has no other is not in use, and stays so while the cache is locked, because a handle is made from another handle or by the
 /// cache.
-pub(crate) struct KeyCache<P: Policy, S: Store> {
+pub(crate) struct KeyCache<P: RemotePolicy, S: Store> {
     queues: HashMap<Fingerprint, Arc<KeyQueue<P, S>>>,
     /// The keys of the queues, in the order in which they are looked at. Some may be gone.
     round: VecDeque<Fingerprint>,
@@ -47,11 +46,7 @@ pub(crate) struct KeyCache<P: Policy, S: Store> {
 /// a client cannot choose such keys.
 type Fingerprint = [u64; 2];
 
-impl<P, S> KeyCache<P, S>
-where
-    P: Policy<State: Send> + Send + Sync + 'static,
-    S: Store,
-{
+impl<P: RemotePolicy, S: Store> KeyCache<P, S> {
     pub(crate) const fn max(&self) -> usize {
         self.max
     }
@@ -206,7 +201,7 @@ where
 }
 
 /// Without the keys.
-impl<P: Policy, S: Store> fmt::Debug for KeyCache<P, S> {
+impl<P: RemotePolicy, S: Store> fmt::Debug for KeyCache<P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyCache")
             .field("queues", &self.queues.len())

@@ -4,7 +4,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use paceline::policy::{Decision, Policy};
+use paceline::policy::Decision;
 use paceline::time::Tick;
 use tokio::runtime::Handle;
 
@@ -16,11 +16,11 @@ use super::overrides::Change;
 use super::queue::RequestQueue;
 use super::request::{Asked, RequestId, WaitMode};
 use super::source::{Answer, Source, Stage, Step};
-use super::{AFTER_FAULT, LimitConfig, Reply, Return, SOON, Store, Task, WHILE_DOWN};
+use super::{AFTER_FAULT, LimitConfig, RemotePolicy, Reply, Return, SOON, Store, Task, WHILE_DOWN};
 
 /// One key of a limit, as this process sees it: a queue of requests that the connection's batcher sends.
 #[derive(Debug)]
-pub(crate) struct KeyQueue<P: Policy, S: Store> {
+pub(crate) struct KeyQueue<P: RemotePolicy, S: Store> {
     pub(crate) batcher: Arc<Batcher<S>>,
     /// What the limit was made with. The queue has what is in force.
     pub(crate) config: Arc<LimitConfig<P, S>>,
@@ -28,11 +28,7 @@ pub(crate) struct KeyQueue<P: Policy, S: Store> {
     queue: Mutex<RequestQueue<P, S>>,
 }
 
-impl<P, S> KeyQueue<P, S>
-where
-    P: Policy<State: Send> + Send + Sync + 'static,
-    S: Store,
-{
+impl<P: RemotePolicy, S: Store> KeyQueue<P, S> {
     pub(crate) fn new(
         batcher: Arc<Batcher<S>>,
         config: Arc<LimitConfig<P, S>>,
@@ -268,6 +264,9 @@ where
 
     /// Counts permits that were used already. Without an answer an insurance counts them.
     pub(crate) async fn charge(self: &Arc<Self>, cost: u32) -> Result<(), CallError> {
+        if cost == 0 {
+            return Ok(());
+        }
         let charged = self.call(Task::Charge, Vec::new(), cost).await;
         if charged.is_err() {
             let now = self.now();
@@ -338,11 +337,7 @@ where
     }
 }
 
-impl<P, S> Source<S> for KeyQueue<P, S>
-where
-    P: Policy<State: Send> + Send + Sync + 'static,
-    S: Store,
-{
+impl<P: RemotePolicy, S: Store> Source<S> for KeyQueue<P, S> {
     fn next(self: Arc<Self>, now: Tick) -> Step<S> {
         let is_down = || self.batcher.connection.is_down();
         self.with_present_queue(|queue, _| queue.next_step(now, is_down))

@@ -11,6 +11,7 @@ mod cache;
 mod calls;
 mod connection;
 mod error;
+mod handle;
 mod health;
 mod in_force;
 mod key_cache;
@@ -28,13 +29,14 @@ use core::fmt;
 use core::future::Future;
 use core::time::Duration;
 
-use paceline::policy::Policy;
+use paceline::policy::{Policy, Status};
 use paceline::time::Tick;
 
 pub(crate) use batcher::Batcher;
 pub(crate) use connection::{Connection, within};
 pub use error::{CallError, ServerError};
 pub(crate) use error::{Event, Failure};
+pub(crate) use handle::LimitHandle;
 pub use health::ServerStats;
 pub(crate) use health::{ServerHealth, ServerRun};
 pub(crate) use key_cache::KeyCache;
@@ -42,7 +44,7 @@ pub(crate) use key_queue::KeyQueue;
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
 pub(crate) use overrides::{Change, Changes, Override};
-pub(crate) use request::{Decided, RequestId, WaitMode, without_fault, without_outage};
+pub(crate) use request::{Decided, WaitMode, without_fault};
 pub(crate) use source::{Answer, Source, Stage, Step};
 
 /// How much longer than the batcher a caller waits for an answer. The batcher keeps the deadline itself, unless its runtime is blocked
@@ -65,7 +67,7 @@ const SOON: Duration = Duration::from_millis(1);
 ///
 /// All times of the server are microseconds of its own clock. The future of a call may be dropped: then the server may or may not
 /// have run it.
-pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
+pub(crate) trait Store: fmt::Debug + Clone + Send + Sync + 'static {
     /// An open connection that concurrent calls share.
     type Connection: Send + Sync + 'static;
 
@@ -101,6 +103,15 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     /// The parameters with which a limit is asked.
     fn params(limit: &Self::Limit) -> &Self::Params;
 
+    /// The status at `server_time` of a limit whose part `scarcest` has only `remaining` permits.
+    fn status(
+        limit: &Self::Limit,
+        scarcest: usize,
+        remaining: u32,
+        memory: &Self::Memory,
+        server_time: u64,
+    ) -> Status;
+
     /// The name of the override that holds for a limit.
     fn override_name(limit: &Self::Limit) -> String;
 
@@ -128,6 +139,11 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
         leases: &Self::Leases,
     ) -> impl Future<Output = Result<(u64, Vec<i64>), Failure>> + Send;
 }
+
+/// What a limit on a server decides by.
+pub(crate) trait RemotePolicy: Policy<State: Send> + Clone + Send + Sync + 'static {}
+
+impl<P: Policy<State: Send> + Clone + Send + Sync + 'static> RemotePolicy for P {}
 
 /// The server's time, and a reply for each question.
 pub(crate) type Replies<T> = (u64, Vec<Result<T, Failure>>);
@@ -222,7 +238,7 @@ impl<S: Store> Reply<S> {
 
 /// The fixed settings of a limit, the same for all its keys.
 #[derive(Clone, Debug)]
-pub(crate) struct LimitConfig<P: Policy, S: Store> {
+pub(crate) struct LimitConfig<P: RemotePolicy, S: Store> {
     pub(crate) policy: P,
     /// The largest cost that can pass.
     pub(crate) capacity: u32,

@@ -2,7 +2,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-use paceline::policy::Policy;
 use paceline::time::Tick;
 use tokio::runtime::Handle;
 
@@ -11,7 +10,7 @@ use super::connection::within;
 use super::error::{CallError, Failure};
 use super::key_queue::KeyQueue;
 use super::source::{Answer, Source, Stage, Step};
-use super::{Ask, GRACE, Reply, Return, Store, Task};
+use super::{Ask, GRACE, RemotePolicy, Reply, Return, Store, Task};
 
 type Caller<T> = oneshot::Sender<Result<T, CallError>>;
 
@@ -19,7 +18,7 @@ type Caller<T> = oneshot::Sender<Result<T, CallError>>;
 ///
 /// It waits in the batcher like a queue, so that a herd of questions is no outage.
 #[derive(Debug)]
-struct Question<P: Policy, S: Store> {
+struct Question<P: RemotePolicy, S: Store> {
     queue: Arc<KeyQueue<P, S>>,
     task: Task,
     asked: Vec<(u32, u32)>,
@@ -73,11 +72,7 @@ impl<S: Store> Batcher<S> {
     }
 }
 
-impl<P, S> KeyQueue<P, S>
-where
-    P: Policy<State: Send> + Send + Sync + 'static,
-    S: Store,
-{
+impl<P: RemotePolicy, S: Store> KeyQueue<P, S> {
     /// Asks once, outside the queue. It waits for as long as the server answers others.
     ///
     /// Permits of a future that is dropped before the reply comes go to the next request, or are returned.
@@ -127,11 +122,7 @@ fn is_gone<T>(caller: &Mutex<Option<Caller<T>>>) -> bool {
     caller.as_ref().is_none_or(oneshot::Sender::is_closed)
 }
 
-impl<P, S> Source<S> for Question<P, S>
-where
-    P: Policy<State: Send> + Send + Sync + 'static,
-    S: Store,
-{
+impl<P: RemotePolicy, S: Store> Source<S> for Question<P, S> {
     fn next(self: Arc<Self>, _: Tick) -> Step<S> {
         if is_gone(&self.caller) {
             return Step::Idle;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use paceline::policy::{Decision, Policy};
+use paceline::policy::Decision;
 use paceline::time::Tick;
 
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
@@ -14,7 +14,7 @@ use super::outage_policy::Fallback;
 use super::overrides::Known;
 use super::request::{Asked, QueuedRequest, RequestId, RequestState, WaitMode, denied_for};
 use super::source::{Stage, Step};
-use super::{AFTER_FAILURE, Ask, LimitConfig, SOON, Store, Task};
+use super::{AFTER_FAILURE, Ask, LimitConfig, RemotePolicy, SOON, Store, Task};
 
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
@@ -31,7 +31,7 @@ pub(super) const VOID_AFTER: Duration = Duration::from_millis(100);
 ///
 /// Does no I/O: its methods are given the time and the replies.
 #[derive(Debug)]
-pub(crate) struct RequestQueue<P: Policy, S: Store> {
+pub(crate) struct RequestQueue<P: RemotePolicy, S: Store> {
     /// What is in force for the key.
     pub(crate) config: Arc<LimitConfig<P, S>>,
     pub(crate) limit: S::Limit,
@@ -64,7 +64,7 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
 }
 
 /// For callers: to ask, fetch the result, and leave.
-impl<P: Policy, S: Store> RequestQueue<P, S> {
+impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
     pub(crate) fn new(
         config: Arc<LimitConfig<P, S>>,
         limit: S::Limit,
@@ -315,7 +315,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 }
 
 /// For the batcher, which sends the requests.
-impl<P: Policy, S: Store> RequestQueue<P, S> {
+impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
     /// The next step now.
     pub(crate) fn next_step(&mut self, now: Tick, is_down: impl FnOnce() -> bool) -> Step<S> {
         self.stage = Stage::Idle;

@@ -2,15 +2,14 @@
 
 use core::time::Duration;
 
-use paceline::policy::Policy;
 use paceline::time::Tick;
 
 use super::cache::{CachedDenial, DenialSource};
 use super::queue::{RequestQueue, VOID_AFTER};
 use super::request::{RequestId, RequestState, Undecided, WaitMode, denied_for};
-use super::{Reply, Return, Store};
+use super::{RemotePolicy, Reply, Return, Store};
 
-impl<P: Policy, S: Store> RequestQueue<P, S> {
+impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
     /// The requests of a call that has ended.
     pub(crate) fn take_call(&mut self, call: RequestId) -> Vec<(RequestId, u32)> {
         let index = self.calls.iter().position(|(id, _)| *id == call);

@@ -43,12 +43,12 @@ async fn a_waker_that_owns_a_waiter_is_dropped_outside_the_lock() {
         };
         let waker = Waker::from(Arc::new(owner));
         let mut handle = limit.clone();
-        let cx = Context::from_waker(&waker);
-        assert!(handle.poll(1, WaitMode::Wait, &cx).is_pending());
+        let mut cx = Context::from_waker(&waker);
+        assert!(handle.poll_ask(1, WaitMode::Wait, &mut cx).is_pending());
         drop(waker);
         if is_polled_again {
-            let cx = Context::from_waker(Waker::noop());
-            assert!(handle.poll(1, WaitMode::Wait, &cx).is_pending());
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(handle.poll_ask(1, WaitMode::Wait, &mut cx).is_pending());
         }
         drop(handle);
     }
@@ -66,7 +66,7 @@ async fn permits_of_a_dropped_request_go_to_the_next_waiter_without_a_call() {
     let mut second = limit.join(2);
     drop(first);
     let watch = Stopwatch::start();
-    let answer = poll_fn(|cx| second.poll(2, WaitMode::Wait, cx)).await;
+    let answer = poll_fn(|cx| second.poll_ask(2, WaitMode::Wait, cx)).await;
     assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(10)));
     assert_eq!(server.world().calls.len(), 1);
 }
@@ -85,7 +85,7 @@ async fn where_requests_count_the_permits_of_a_dropped_request_are_returned_and_
     drop(first);
     let watch = Stopwatch::start();
     for waiter in &mut small {
-        let answer = poll_fn(|cx| waiter.poll(1, WaitMode::Wait, cx)).await;
+        let answer = poll_fn(|cx| waiter.poll_ask(1, WaitMode::Wait, cx)).await;
         assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(20)));
     }
     assert_eq!(server.world().calls.len(), 2);
@@ -138,7 +138,7 @@ async fn permits_of_a_dropped_request_are_returned_with_the_next_question() {
     let mut second = limit.join(3);
     drop(first);
     let watch = Stopwatch::start();
-    let answer = poll_fn(|cx| second.poll(3, WaitMode::Wait, cx)).await;
+    let answer = poll_fn(|cx| second.poll_ask(3, WaitMode::Wait, cx)).await;
     // Two are left of three, if the first two are returned.
     assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(20)));
     assert_eq!(server.world().calls.len(), 2);
@@ -177,7 +177,7 @@ async fn a_permit_is_kept_for_100_ms_and_then_void() {
         let mut handle = limit.join(2);
         settle().await;
         sleep(ms(idle)).await;
-        let answer = poll_fn(|cx| handle.poll(2, WaitMode::Wait, cx)).await;
+        let answer = poll_fn(|cx| handle.poll_ask(2, WaitMode::Wait, cx)).await;
         assert_eq!(answer, Ok(Decision::Pass));
         assert_eq!(server.world().calls.len(), calls, "{idle} ms");
         // The void ones were returned.
@@ -192,7 +192,7 @@ async fn a_changed_cost_returns_the_permits_of_the_old_one() {
     let limit = process.limit(0, SlidingLog::new(5, MINUTE));
     let mut handle = limit.join(4);
     settle().await;
-    let answer = poll_fn(|cx| handle.poll(5, WaitMode::Wait, cx)).await;
+    let answer = poll_fn(|cx| handle.poll_ask(5, WaitMode::Wait, cx)).await;
     assert_eq!(answer, Ok(Decision::Pass));
     assert_eq!(wait_of(limit.try_acquire(1).await), MINUTE);
 }

@@ -120,7 +120,7 @@ async fn a_panic_in_a_call_harms_no_other_call_under_way() {
     server.world().panics = true;
     assert!(!process.limit(1, plenty()).passes(1).await);
     assert_eq!((process.stats().unreachable, watch.elapsed()), (1, ms(1)));
-    let answer = poll_fn(|cx| answered.poll(1, WaitMode::Wait, cx)).await;
+    let answer = poll_fn(|cx| answered.poll_ask(1, WaitMode::Wait, cx)).await;
     assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(5)));
 }
 

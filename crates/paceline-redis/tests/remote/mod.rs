@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use paceline::limiter::{Limiter, Switch};
+use paceline::limiter::{Limiter, Reporter, Switch};
 use paceline::policy::{Decision, SlidingLog};
 
 use super::connection::sleep;
 use super::request::Asked;
 use super::{
-    Batcher, CallError, Connection, Decided, KeyQueue, LimitConfig, OutagePolicy, RequestId,
-    ServerError, ServerStats, Task, WaitMode, within, without_outage,
+    Batcher, CallError, Connection, Decided, KeyQueue, LimitConfig, LimitHandle, OutagePolicy,
+    ServerError, ServerStats, Task, WaitMode, within,
 };
 use server::{Client, Rule, Server};
 
@@ -95,10 +95,7 @@ impl<P: Rule> Process<P> {
         };
         let batcher = Arc::clone(&self.batcher);
         let queue = KeyQueue::new(batcher, Arc::new(config), (key, policy));
-        Limit {
-            queue: Arc::new(queue),
-            position: None,
-        }
+        Limit::new(Arc::new(queue), Reporter::NONE)
     }
 
     /// The switch of this process that has the mode of that name.
@@ -133,12 +130,7 @@ fn retuned<P: Rule>(
     Some((config, (*key, policy.clone())))
 }
 
-/// A handle of a limit, with its position in the queue of its process.
-#[derive(Debug)]
-struct Limit<P: Rule> {
-    queue: Arc<KeyQueue<P, Client<P>>>,
-    position: Option<RequestId>,
-}
+type Limit<P> = LimitHandle<P, Client<P>>;
 
 impl<P: Rule> Limit<P> {
     /// The same limit, as if a part of it counted requests.
@@ -147,51 +139,38 @@ impl<P: Rule> Limit<P> {
             counts_requests: true,
             ..LimitConfig::clone(&self.queue.config)
         };
-        Self {
-            queue: Arc::new(self.queue.with_config(config)),
-            position: None,
-        }
-    }
-
-    fn poll(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
-        let position = &mut self.position;
-        let asked = self.queue.poll_ask(position, cost, mode, cx, &mut None);
-        asked.map(without_outage)
+        Self::new(Arc::new(self.queue.with_config(config)), Reporter::NONE)
     }
 
     /// Joins the queue as a waiter, and is not woken.
     fn join(&self, cost: u32) -> Self {
         let mut handle = self.clone();
-        let cx = Context::from_waker(Waker::noop());
-        assert!(handle.poll(cost, WaitMode::Wait, &cx).is_pending());
+        let mut cx = Context::from_waker(Waker::noop());
+        let asked = handle.poll_ask(cost, WaitMode::Wait, &mut cx);
+        assert!(asked.is_pending());
         handle
     }
 
     async fn acquire(&self, cost: u32) -> Result<(), ServerError> {
-        let mut handle = self.clone();
-        let decision = poll_fn(|cx| handle.poll(cost, WaitMode::WaitFailFast, cx)).await?;
-        assert_eq!(decision, Decision::Pass);
-        Ok(())
+        let acquired = self.clone().wait(cost).await;
+        acquired.map_err(|error| error.into_limit().unwrap())
     }
 
-    /// As `RedisLimiter::try_acquire`.
     async fn try_acquire(&self, cost: u32) -> Result<Decision, ServerError> {
         let mut handle = self.clone();
-        let connection = &self.queue.batcher.connection;
-        let since = connection.now();
-        let asked = poll_fn(|cx| handle.poll(cost, WaitMode::Try, cx));
-        if let Some(answer) = within(connection.deadline() + ms(5), asked).await {
-            return answer;
-        }
-        let position = &mut handle.position;
-        Ok(self.queue.decide_after_timeout(position, since, cost))
+        poll_fn(|cx| handle.poll_ask(cost, WaitMode::Try, cx)).await
     }
 
     /// What the queue answers to a request that does not wait.
     async fn ask(&self, cost: u32) -> Asked {
-        let mut handle = self.clone();
-        let (queue, position) = (&handle.queue, &mut handle.position);
-        poll_fn(|cx| queue.poll_ask(position, cost, WaitMode::Try, cx, &mut None)).await
+        let mut position = None;
+        let asked = poll_fn(|cx| {
+            let (position, mode) = (&mut position, WaitMode::Try);
+            self.queue.poll_ask(position, cost, mode, cx, &mut None)
+        });
+        let answer = asked.await;
+        self.queue.leave(&mut position);
+        answer
     }
 
     async fn passes(&self, cost: u32) -> bool {
@@ -209,30 +188,15 @@ impl<P: Rule> Limiter for Limit<P> {
     type Error = ServerError;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
-        self.poll(cost, WaitMode::WaitFailFast, cx)
+        self.poll_ask(cost, WaitMode::WaitFailFast, cx)
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
-        self.poll(cost, WaitMode::Try, cx)
+        self.poll_ask(cost, WaitMode::Try, cx)
     }
 
     fn give_up(&mut self) {
-        self.queue.leave(&mut self.position);
-    }
-}
-
-impl<P: Rule> Clone for Limit<P> {
-    fn clone(&self) -> Self {
-        Self {
-            queue: Arc::clone(&self.queue),
-            position: None,
-        }
-    }
-}
-
-impl<P: Rule> Drop for Limit<P> {
-    fn drop(&mut self) {
-        self.queue.leave(&mut self.position);
+        Self::give_up(self);
     }
 }
 

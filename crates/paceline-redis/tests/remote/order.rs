@@ -101,7 +101,7 @@ async fn a_request_with_a_reduced_cost_does_not_wait_for_the_old_cost() {
     let mut handle = limit.join(5);
     settle().await;
     let watch = Stopwatch::start();
-    let answer = poll_fn(|cx| handle.poll(1, WaitMode::Wait, cx)).await;
+    let answer = poll_fn(|cx| handle.poll_ask(1, WaitMode::Wait, cx)).await;
     assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(0)));
     assert_eq!(limit.take_all().await.unwrap(), 1);
 }
@@ -112,7 +112,7 @@ async fn a_waiter_that_turns_into_a_try_no_longer_blocks_others() {
     let limit = with_two_left(&server).await;
     let mut handle = limit.join(5);
     settle().await;
-    let answer = poll_fn(|cx| handle.poll(5, WaitMode::Try, cx)).await;
+    let answer = poll_fn(|cx| handle.poll_ask(5, WaitMode::Try, cx)).await;
     assert_eq!(wait_of(answer), MINUTE);
     limit.acquire(1).await.unwrap();
     assert_eq!(limit.take_all().await.unwrap(), 1);
@@ -125,7 +125,7 @@ async fn a_waiter_that_turns_into_a_try_behind_another_is_answered() {
     let _first = limit.join(5);
     let mut second = limit.join(1);
     settle().await;
-    let answer = poll_fn(|cx| second.poll(1, WaitMode::Try, cx)).await;
+    let answer = poll_fn(|cx| second.poll_ask(1, WaitMode::Try, cx)).await;
     assert_eq!(wait_of(answer), MINUTE);
 }
 

@@ -474,7 +474,7 @@ async fn an_insurance_decides_but_for_a_cost_above_its_share() {
     server.kill();
     notice(&process, &limit).await;
     sleep(ms(100)).await;
-    let waits = wait_of(crate::remote::without_outage(limit.ask(1).await));
+    let waits = wait_of(crate::remote::request::without_outage(limit.ask(1).await));
     assert_eq!(limit.ask(1).await, Ok(Decision::Wait { retry_in: waits }));
     sleep(waits).await;
     assert_eq!(limit.ask(1).await, Ok(Decision::Pass));

@@ -36,20 +36,6 @@ impl<P: Rule> Process<P> {
     }
 }
 
-impl<P: Rule> Limit<P> {
-    async fn change(&self, change: Change<P>) {
-        self.queue.change(&change).await.unwrap();
-    }
-
-    /// As `RedisLimiter::retune`.
-    async fn retune(&self, policy: P) {
-        let made_with = self.queue.limit.1.clone();
-        let is_back = policy == made_with;
-        let params = (!is_back).then_some([made_with, policy]);
-        self.change(Change::Params(params)).await;
-    }
-}
-
 /// Waits in a task of its own, and returns for how long.
 fn acquiring<P: Rule>(limit: &Limit<P>) -> tokio::task::JoinHandle<std::time::Duration> {
     let limit = limit.clone();
@@ -67,7 +53,7 @@ async fn what_is_too_much_for_one_reply_is_read_with_the_next_calls() {
     let old = process(&server, OutagePolicy::closed()).await;
     for key in 0..5 {
         let limit = old.limit(key, SlidingLog::new(5, MINUTE));
-        limit.change(Change::Pause(HOUR)).await;
+        limit.pause_for(HOUR).await.unwrap();
     }
 
     let new = process(&server, OutagePolicy::closed()).await;
@@ -98,7 +84,7 @@ async fn a_pause_holds_here_at_once_and_ends_by_itself() {
 
     let changed = tokio::spawn({
         let limit = limit.clone();
-        async move { limit.change(Change::Pause(2 * SECOND)).await }
+        async move { limit.pause_for(2 * SECOND).await.unwrap() }
     });
     settle().await;
     assert_eq!(
@@ -138,7 +124,7 @@ async fn a_busy_process_hears_of_a_pause_within_a_second_and_a_trip() {
         passed
     });
     sleep(ms(2_500)).await;
-    one.change(Change::Pause(4 * SECOND)).await;
+    one.pause_for(4 * SECOND).await.unwrap();
     let passed = passing.await.unwrap();
     let (ends, begins) = passed
         .windows(2)
@@ -156,7 +142,7 @@ async fn the_first_request_after_a_long_idle_time_does_not_pass_a_paused_limit()
     let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
     assert!(other.passes(1).await);
     sleep(MINUTE).await;
-    one.change(Change::Pause(HOUR)).await;
+    one.pause_for(HOUR).await.unwrap();
     sleep(MINUTE).await;
     let reads = server.world().reads.len();
 
@@ -192,15 +178,15 @@ async fn a_waiter_of_an_hour_long_denial_wakes_within_a_second_of_a_change_elsew
         let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), slow).await;
         assert!(one.passes(1).await);
         if change == 0 {
-            one.retune(SlidingLog::new(2, HOUR)).await;
-            one.change(Change::Pause(HOUR)).await;
+            one.retune(SlidingLog::new(2, HOUR)).await.unwrap();
+            one.pause_for(HOUR).await.unwrap();
         }
         let waited = acquiring(&other);
         let watch = Stopwatch::start();
         sleep(10 * SECOND).await;
         match change {
-            0 => one.change(Change::Resume).await,
-            _ => one.retune(SlidingLog::new(2, HOUR)).await,
+            0 => one.resume().await.unwrap(),
+            _ => one.retune(SlidingLog::new(2, HOUR)).await.unwrap(),
         }
         let changed = watch.elapsed();
         let waited = waited.await.unwrap();
@@ -214,10 +200,10 @@ async fn own_waiters_pass_at_once_after_a_resume() {
     server.world().reply_in = ms(3);
     let process = process(&server, OutagePolicy::closed()).await;
     let limit = process.limit(0, plenty());
-    limit.change(Change::Pause(HOUR)).await;
+    limit.pause_for(HOUR).await.unwrap();
     let waited = acquiring(&limit);
     sleep(ms(500)).await;
-    limit.change(Change::Resume).await;
+    limit.resume().await.unwrap();
     assert_eq!(waited.await.unwrap(), ms(503));
     assert_eq!(limit.queue.pause(), None);
 }
@@ -263,10 +249,10 @@ async fn a_process_that_only_tries_hears_of_a_resume_and_of_a_retune_within_a_se
     let server = Server::start();
     let slow = SlidingLog::new(1, HOUR);
     let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), slow).await;
-    one.change(Change::Pause(HOUR)).await;
+    one.pause_for(HOUR).await.unwrap();
     assert!(!other.passes(1).await);
     sleep(ms(300)).await;
-    one.change(Change::Resume).await;
+    one.resume().await.unwrap();
     let tries = async || {
         let watch = Stopwatch::start();
         while !other.passes(1).await {
@@ -276,7 +262,7 @@ async fn a_process_that_only_tries_hears_of_a_resume_and_of_a_retune_within_a_se
     };
     assert!(tries().await <= SECOND);
     assert!(!other.passes(1).await);
-    one.retune(SlidingLog::new(2, HOUR)).await;
+    one.retune(SlidingLog::new(2, HOUR)).await.unwrap();
     assert!(tries().await <= SECOND);
 }
 
@@ -284,12 +270,12 @@ async fn a_process_that_only_tries_hears_of_a_resume_and_of_a_retune_within_a_se
 async fn of_two_pauses_in_two_processes_the_later_end_counts() {
     let server = Server::start();
     let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
-    let (long, short) = (Change::Pause(10 * SECOND), Change::Pause(2 * SECOND));
-    tokio::join!(one.change(long), other.change(short));
+    let (long, short) = tokio::join!(one.pause_for(10 * SECOND), other.pause_for(2 * SECOND));
+    long.and(short).unwrap();
     for limit in [&one, &other] {
         assert_eq!(wait_of(limit.try_acquire(1).await), 10 * SECOND);
     }
-    one.change(Change::Pause(SECOND)).await;
+    one.pause_for(SECOND).await.unwrap();
     assert_eq!(one.queue.pause(), Some(10 * SECOND));
 }
 
@@ -411,7 +397,7 @@ async fn a_mode_that_is_set_on_the_switch_itself_lasts_until_the_next_read() {
         sleep(ms(1)).await;
     }
     switch.set_mode(Mode::Off);
-    limit.queue.change(&Change::Pause(HOUR)).await.unwrap_err();
+    limit.pause_for(HOUR).await.unwrap_err();
     sleep(MINUTE).await;
     assert!(passes(&limit, &switch, 1).await);
     assert_eq!(switch.mode(), Mode::Off);
@@ -455,7 +441,7 @@ async fn a_limit_that_is_watched_asks_and_passes_whatever_the_answer_is() {
         (4, 2)
     );
 
-    limit.change(Change::Pause(HOUR)).await;
+    limit.pause_for(HOUR).await.unwrap();
     watched.acquire(1).await.unwrap();
     server.world().refused_keys.insert(1);
     let refused = process.limit(1, SlidingLog::new(2, HOUR)).switched(&switch);
@@ -502,7 +488,7 @@ async fn a_retune_holds_for_processes_with_the_replaced_parameters_and_no_others
         two(&server, OutagePolicy::closed(), SlidingLog::new(9, HOUR)).await;
     let deployed = process(&server, OutagePolicy::closed()).await;
     let deployed = deployed.limit(0, SlidingLog::new(5, HOUR));
-    one.retune(SlidingLog::new(3, HOUR)).await;
+    one.retune(SlidingLog::new(3, HOUR)).await.unwrap();
     assert!(other.passes(3).await);
     assert!(!one.passes(1).await);
     assert_eq!(
@@ -511,7 +497,7 @@ async fn a_retune_holds_for_processes_with_the_replaced_parameters_and_no_others
     );
     assert!(deployed.passes(2).await && !deployed.passes(1).await);
     // Taken back, within a second.
-    one.retune(SlidingLog::new(9, HOUR)).await;
+    one.retune(SlidingLog::new(9, HOUR)).await.unwrap();
     sleep(SECOND).await;
     assert!(one.passes(2).await && other.passes(2).await && !other.passes(1).await);
 }
@@ -525,11 +511,11 @@ async fn a_waiter_that_costs_more_than_the_new_limit_is_refused() {
     let mut waiting = other.join(5);
     let _behind = other.join(1);
     sleep(10 * SECOND).await;
-    one.retune(SlidingLog::new(3, HOUR)).await;
+    one.retune(SlidingLog::new(3, HOUR)).await.unwrap();
     sleep(SECOND + ms(1)).await;
-    let cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let never = std::task::Poll::Ready(Ok(Decision::Never { capacity: 3 }));
-    assert_eq!(waiting.poll(5, super::WaitMode::Wait, &cx), never);
+    assert_eq!(waiting.poll_ask(5, super::WaitMode::Wait, &mut cx), never);
     // The server was not asked for five of three, which it cannot answer.
     assert_eq!(server.world().counted.len(), 1);
 }
@@ -540,7 +526,7 @@ async fn the_insurance_follows_a_retune() {
     let process = process(&server, OutagePolicy::insured(2)).await;
     let limit = process.limit(0, SlidingLog::new(2, SECOND));
     assert!(limit.passes(1).await);
-    limit.retune(SlidingLog::new(8, SECOND)).await;
+    limit.retune(SlidingLog::new(8, SECOND)).await.unwrap();
     server.kill();
     while !process.batcher.connection.is_down() {
         let _ = limit.try_acquire(1).await;
@@ -563,7 +549,7 @@ async fn what_is_known_stays_in_force_during_an_outage() {
     let server = Server::start();
     let process = process(&server, OutagePolicy::open()).await;
     let limit = process.limit(0, plenty());
-    limit.change(Change::Pause(5 * SECOND)).await;
+    limit.pause_for(5 * SECOND).await.unwrap();
     let other = process.limit(1, plenty());
     server.kill();
     while !process.batcher.connection.is_down() {
@@ -577,11 +563,7 @@ async fn what_is_known_stays_in_force_during_an_outage() {
     assert_eq!(watch.elapsed(), left);
 
     // A change is made here, and the error says that others may not know.
-    let error = limit
-        .queue
-        .change(&Change::Pause(SECOND))
-        .await
-        .unwrap_err();
+    let error = limit.pause_for(SECOND).await.unwrap_err();
     assert!(error.is_skipped());
     assert!(!limit.passes(1).await);
     let off = Change::Mode(Mode::Off);
@@ -600,7 +582,7 @@ async fn a_flushed_server_keeps_pauses_that_are_known_and_forgets_modes_and_para
     for restarts in [false, true] {
         let server = Server::start();
         let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
-        one.change(Change::Pause(10 * SECOND)).await;
+        one.pause_for(10 * SECOND).await.unwrap();
         let third = process(&server, OutagePolicy::closed()).await;
         let (limit, switch) = (third.limit(1, plenty()), third.switch("a"));
         third.set_mode("a", Mode::Off).await;
@@ -622,7 +604,7 @@ async fn a_flushed_server_keeps_pauses_that_are_known_and_forgets_modes_and_para
             sleep(ms(100)).await;
         }
         // The versions of the new server are not those of the old one.
-        one.change(Change::Pause(HOUR)).await;
+        one.pause_for(HOUR).await.unwrap();
         sleep(SECOND).await;
         let _ = other.try_acquire(1).await;
         settle().await;
@@ -664,11 +646,7 @@ async fn a_refused_read_stops_no_decision_and_is_repeated_after_ten_seconds() {
     assert_eq!((stats.outages, stats.faults), (0, 4));
     let failure = process.batcher.connection.last_failure();
     assert_eq!(failure, Some(Failure::Fault("NOPERM".into())));
-    let error = limit
-        .queue
-        .change(&Change::Pause(SECOND))
-        .await
-        .unwrap_err();
+    let error = limit.pause_for(SECOND).await.unwrap_err();
     assert!(error.server_error().is_some());
     assert!(!limit.passes(1).await);
 }
@@ -683,7 +661,7 @@ async fn prefetched_permits_do_not_pass_a_limit_that_was_paused_a_second_ago() {
     let one = processes[0].limit(0, plenty());
     let other = processes[1].limit_with(0, plenty(), Some((1_000, MINUTE)));
     assert!(other.passes(1).await);
-    one.change(Change::Pause(HOUR)).await;
+    one.pause_for(HOUR).await.unwrap();
     sleep(ms(999)).await;
     assert!(other.passes(1).await, "it may not know yet");
     sleep(ms(1)).await;
@@ -699,7 +677,7 @@ async fn a_denial_by_replaced_parameters_that_comes_after_the_retune_does_not_co
     assert!(limit.passes(1).await);
     let waiting = [acquiring(&limit), acquiring(&limit)];
     sleep(ms(1)).await;
-    limit.retune(SlidingLog::new(3, HOUR)).await;
+    limit.retune(SlidingLog::new(3, HOUR)).await.unwrap();
     for waited in waiting {
         assert_eq!(waited.await.unwrap(), ms(14), "asked twice");
     }
@@ -714,7 +692,7 @@ async fn a_resume_during_an_outage_ends_a_denial_that_was_as_long_as_the_pause()
     server.freeze();
     let waiting = limit.join(1);
     settle().await;
-    let _ = limit.queue.change(&Change::Pause(HOUR)).await;
+    let _ = limit.pause_for(HOUR).await;
     server.kill();
     while !process.batcher.connection.is_down() {
         let _ = process.limit(1, plenty()).try_acquire(1).await;
@@ -722,7 +700,7 @@ async fn a_resume_during_an_outage_ends_a_denial_that_was_as_long_as_the_pause()
     }
     assert_eq!(limit.queue.denied(1), limit.queue.pause());
     drop(waiting);
-    let _ = limit.queue.change(&Change::Resume).await;
+    let _ = limit.resume().await;
     assert!(limit.passes(1).await);
 }
 
@@ -741,7 +719,7 @@ async fn a_waiter_that_costs_more_than_the_new_limit_is_refused_though_its_call_
         let _waiting = limit.join(5);
         let behind = acquiring(&limit);
         sleep(ms(1)).await;
-        limit.retune(SlidingLog::new(3, MINUTE)).await;
+        limit.retune(SlidingLog::new(3, MINUTE)).await.unwrap();
         server.world().failure = None;
         // The server was not asked for five of three, which it cannot answer.
         assert!(behind.await.unwrap() <= MINUTE + ms(20), "{fails}");
@@ -758,7 +736,7 @@ async fn what_is_left_of_replaced_parameters_is_not_what_is_left_of_the_new_ones
     settle().await;
     let retuned = tokio::spawn({
         let limit = limit.clone();
-        async move { limit.retune(SlidingLog::new(3, HOUR)).await }
+        async move { limit.retune(SlidingLog::new(3, HOUR)).await.unwrap() }
     });
     asked.await.unwrap();
     retuned.await.unwrap();
@@ -802,7 +780,7 @@ async fn a_waiter_that_costs_more_than_the_new_limit_takes_no_call() {
     let _waiting = limit.join(5);
     settle().await;
     let calls = server.world().calls.len();
-    limit.retune(SlidingLog::new(3, HOUR)).await;
+    limit.retune(SlidingLog::new(3, HOUR)).await.unwrap();
     sleep(2 * HOUR).await;
     assert_eq!(server.world().calls.len(), calls);
 }

@@ -104,7 +104,7 @@ async fn call<P: Rule>(mut random: Rng, server: &Server<P>, limit: Limit<P>, use
             ),
             // The handle keeps its position, and asks for another cost next time.
             6..9 => {
-                let asked = poll_fn(|cx| handle.poll(cost, mode, cx));
+                let asked = poll_fn(|cx| handle.poll_ask(cost, mode, cx));
                 let answer = within(ms(random.u64(0..60)), asked).await;
                 answer.is_some_and(|answer| answer.is_ok_and(Decision::is_pass))
             }

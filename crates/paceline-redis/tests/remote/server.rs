@@ -14,7 +14,7 @@ use crate::remote::{
     Store, Task,
 };
 use paceline::limiter::Mode;
-use paceline::policy::{Decision, Interval, Policy, SlidingLog, TokenBucket};
+use paceline::policy::{Decision, Interval, Policy, SlidingLog, Status, TokenBucket};
 use paceline::time::{Clock, Rate, Tick};
 
 /// Larger limits do not say what they have left: it may be counted one by one.
@@ -702,6 +702,11 @@ impl<P: Rule> Store for Client<P> {
 
     fn params((_, policy): &(u32, P)) -> &P {
         policy
+    }
+
+    fn status(_: &(u32, P), _: usize, remaining: u32, memory: &Stamp, now: u64) -> Status {
+        let reset_in = Duration::from_micros(memory.settles_at.saturating_sub(now));
+        Status::new(None, remaining, reset_in)
     }
 
     fn override_name((key, _): &(u32, P)) -> String {

@@ -1,0 +1,335 @@
+//! A handle of a limit. What a store offers its users is such a handle with its docs, and the store's own parameters.
+
+use core::future::poll_fn;
+use core::iter;
+use core::task::{Context, Poll, ready};
+use core::time::Duration;
+use std::sync::Arc;
+
+use paceline::config::ConfigError;
+use paceline::feedback::Feedback;
+use paceline::limiter::{AcquireError, Event, Reporter, TooCostly};
+use paceline::policy::{Decision, Status};
+use paceline::time::{Tick, Timer};
+
+use super::connection::within;
+use super::error::{CallError, ServerError};
+use super::key_queue::KeyQueue;
+use super::overrides::Change;
+use super::request::{Decided, RequestId, WaitMode, without_fault, without_outage};
+use super::{GRACE, LimitConfig, RemotePolicy, Return, Store, Task};
+
+/// A handle with its own position in the queue of its process.
+#[derive(Debug)]
+pub(crate) struct LimitHandle<P: RemotePolicy, S: Store> {
+    pub(crate) queue: Arc<KeyQueue<P, S>>,
+    pub(crate) reporter: Reporter,
+    position: Option<RequestId>,
+    /// Whether the last answer was none of the limit.
+    is_undecided: bool,
+    /// When the server counted the last request that passed, by its clock, if it did.
+    counted_at: Option<u64>,
+    /// Since when the present request waits for its answer, and the end of that, if it takes whatever answer there is.
+    deadline: Option<Box<(Tick, Timer)>>,
+}
+
+impl<P: RemotePolicy, S: Store> LimitHandle<P, S> {
+    pub(crate) const fn new(queue: Arc<KeyQueue<P, S>>, reporter: Reporter) -> Self {
+        Self {
+            queue,
+            reporter,
+            position: None,
+            is_undecided: false,
+            counted_at: None,
+            deadline: None,
+        }
+    }
+
+    /// The same limit, which takes permits ahead.
+    pub(crate) fn with_prefetch(&self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
+        let capacity = self.queue.config.capacity;
+        if self.queue.config.counts_requests {
+            return Err(ConfigError::new(
+                "a limit that counts requests cannot be taken ahead: nobody knows how many requests will use it",
+            ));
+        }
+        if permits == 0 || permits > capacity {
+            return Err(ConfigError::new(format!(
+                "a prefetch takes 1 to {capacity} permits here, got {permits}"
+            )));
+        }
+        if lasts.is_zero() {
+            return Err(ConfigError::new("a prefetch has to last longer than 0"));
+        }
+        let config = LimitConfig {
+            prefetch: Some((permits, lasts)),
+            ..LimitConfig::clone(&self.queue.config)
+        };
+        let queue = Arc::new(self.queue.with_config(config));
+        Ok(Self::new(queue, self.reporter.clone()))
+    }
+
+    pub(crate) async fn wait(&mut self, cost: u32) -> Result<(), AcquireError<ServerError>> {
+        let answer = poll_fn(|cx| self.poll_ask(cost, WaitMode::WaitFailFast, cx)).await;
+        match answer.map_err(AcquireError::of_limit)? {
+            Decision::Never { capacity } => Err(TooCostly::new(cost, capacity).into()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) async fn wait_within(
+        &mut self,
+        cost: u32,
+        time: Duration,
+    ) -> Result<(), AcquireError<ServerError>> {
+        let denied = self.queue.denied(cost);
+        let known = denied.filter(|wait| cost > 0 && *wait > time);
+        if known.is_none()
+            && let Some(acquired) = within(time, self.wait(cost)).await
+        {
+            return acquired;
+        }
+        self.queue.leave(&mut self.position);
+        // Also a denial of a higher cost: that request was before this one in the queue.
+        let retry_in = known
+            .or_else(|| self.queue.denied(u32::MAX))
+            .unwrap_or(time);
+        self.reporter.decided(cost, Decision::Wait { retry_in });
+        Err(AcquireError::too_late(time, Some(retry_in)))
+    }
+
+    pub(crate) async fn try_acquire_up_to(&self, most: u32) -> Result<u32, ServerError> {
+        if most == 0 {
+            return Ok(0);
+        }
+        // Bypasses the queue; reported like a queued request.
+        let mut handle = self.clone();
+        handle.answered(most, WaitMode::Try, &Poll::Pending);
+        let taken = self.take_up_to(most).await;
+        let (cost, answer) = match &taken {
+            Ok(0) => {
+                let retry_in = self.queue.denied(1).unwrap_or(Duration::MAX);
+                (most, Ok(Decision::Wait { retry_in }))
+            }
+            Ok(taken) => (*taken, Ok(Decision::Pass)),
+            Err(fault) => (most, Err(fault.clone())),
+        };
+        handle.answered(cost, WaitMode::Try, &Poll::Ready(answer));
+        taken
+    }
+
+    async fn take_up_to(&self, most: u32) -> Result<u32, ServerError> {
+        let known = self
+            .queue
+            .with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try));
+        if let Some(denial) = known {
+            return without_outage(denial).map(|_| 0);
+        }
+        let deadline = self.queue.batcher.connection.deadline();
+        let asked = self.queue.call(Task::Ask, Vec::new(), most);
+        let error = match within(deadline.saturating_add(GRACE), asked).await {
+            Some(Ok(reply)) => return Ok(reply.extra),
+            Some(Err(error)) => error,
+            // The server answers others.
+            None => return Ok(0),
+        };
+        if let Some(fault) = error.server_error() {
+            return Err(fault);
+        }
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let (passed, ..) = self.queue.decide_locally(iter::repeat_n(1, most));
+        Ok(u32::try_from(passed).unwrap_or(u32::MAX))
+    }
+
+    pub(crate) async fn peek(&self, cost: u32) -> Result<Decision, CallError> {
+        if cost == 0 {
+            return Ok(Decision::Pass);
+        }
+        let capacity = self.queue.with_queue(|queue| queue.config.capacity);
+        if cost > capacity {
+            return Ok(Decision::Never { capacity });
+        }
+        let reply = self.queue.call(Task::Peek, vec![(cost, 1)], 0).await?;
+        let denied = (reply.passed == 0).then_some(reply.retry_in);
+        let retry_in = denied.max(self.queue.pause());
+        Ok(retry_in.map_or(Decision::Pass, |retry_in| Decision::Wait { retry_in }))
+    }
+
+    pub(crate) async fn refund(&self, cost: u32) -> Result<(), CallError> {
+        let reply = self.queue.call(Task::GiveBack, Vec::new(), cost).await;
+        self.waiters_ask_again();
+        reply.map(drop)
+    }
+
+    /// More may be available now than when a request was denied.
+    fn waiters_ask_again(&self) {
+        self.queue.with_queue(|queue| {
+            queue.denial = None;
+            queue.is_changed = true;
+        });
+    }
+
+    pub(crate) fn status(&self) -> Option<Status> {
+        let connection = &self.queue.batcher.connection;
+        let now = connection.now();
+        let health = connection.health();
+        let server_time = health.server_time(now);
+        self.queue.with_queue(|queue| {
+            if let Some(since) = health.down_since {
+                let status = queue.insured_status(now, since)?;
+                return Some(paused(status, queue.pause(now)));
+            }
+            let server_time = server_time?;
+            let remaining = queue.known.remaining;
+            let remaining = remaining.saturating_add(queue.prefetched.available(now));
+            let scarcest = queue.known.scarcest?.into();
+            let memory = &queue.known.memory;
+            let status = S::status(&queue.limit, scarcest, remaining, memory, server_time);
+            Some(paused(status, queue.pause(now)))
+        })
+    }
+
+    pub(crate) async fn fetch_status(&self) -> Result<Status, CallError> {
+        let reply = self.queue.call(Task::Peek, Vec::new(), 0).await?;
+        let connection = &self.queue.batcher.connection;
+        let now = connection.now();
+        let server_time = connection.health().server_time(now).unwrap_or(0);
+        Ok(self.queue.with_queue(|queue| {
+            let (scarcest, left) = (reply.scarcest, reply.remaining);
+            let status = S::status(&queue.limit, scarcest, left, &reply.memory, server_time);
+            paused(status, queue.pause(now))
+        }))
+    }
+
+    pub(crate) async fn pause_for(&self, time: Duration) -> Result<(), CallError> {
+        let duration = time.max(self.queue.pause().unwrap_or_default());
+        let event = Event::paused(duration);
+        self.change(Change::Pause(time), event).await
+    }
+
+    pub(crate) async fn apply_feedback(
+        &self,
+        feedback: &Feedback,
+    ) -> Result<Option<Duration>, CallError> {
+        let Some(asked) = feedback.pause() else {
+            return Ok(None);
+        };
+        let pause = asked.max(self.queue.pause().unwrap_or_default());
+        let event = Event::feedback_applied(pause);
+        self.change(Change::Pause(asked), event).await?;
+        Ok(Some(asked))
+    }
+
+    pub(crate) async fn resume(&self) -> Result<(), CallError> {
+        self.change(Change::Resume, Event::Resumed).await
+    }
+
+    /// With the params of another limit, in all processes that made this one with the same as this handle.
+    pub(crate) async fn retune(&self, params: S::Params) -> Result<(), CallError> {
+        let made_with = S::params(&self.queue.limit);
+        let is_back = params == *made_with;
+        let params = (!is_back).then(|| [made_with.clone(), params]);
+        self.change(Change::Params(params), Event::Retuned).await
+    }
+
+    pub(crate) fn poll_ask(
+        &mut self,
+        cost: u32,
+        mode: WaitMode,
+        cx: &mut Context<'_>,
+    ) -> Poll<Decided> {
+        self.counted_at = None;
+        let (position, counted_at) = (&mut self.position, &mut self.counted_at);
+        let asked = self.queue.poll_ask(position, cost, mode, cx, counted_at);
+        self.is_undecided = matches!(asked, Poll::Ready(Err(_)));
+        let mut answer = asked.map(without_outage);
+        if mode == WaitMode::Try && answer.is_pending() {
+            answer = self.poll_deadline(cost, cx).map(Ok);
+        } else {
+            self.deadline = None;
+        }
+        self.answered(cost, mode, &answer);
+        answer
+    }
+
+    /// Ends the wait for an answer that is not here after a deadline: the queue may be in another runtime, which is blocked, or the
+    /// request has not had its turn.
+    fn poll_deadline(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
+        let connection = &self.queue.batcher.connection;
+        let deadline = self.deadline.get_or_insert_with(|| {
+            let mut timer = Timer::new();
+            timer.arm(connection.deadline().saturating_add(GRACE));
+            Box::new((connection.now(), timer))
+        });
+        ready!(deadline.1.poll_elapsed(cx));
+        let since = deadline.0;
+        self.deadline = None;
+        let position = &mut self.position;
+        Poll::Ready(self.queue.decide_after_timeout(position, since, cost))
+    }
+
+    /// Reports an answer: a wait is the end of a request that does not wait.
+    fn answered(&mut self, cost: u32, mode: WaitMode, answer: &Poll<Decided>) {
+        match answer.clone().map(without_fault) {
+            _ if cost == 0 => {}
+            Poll::Ready(Decision::Wait { .. }) if mode == WaitMode::Wait => self.reporter.waits(),
+            Poll::Ready(decision) => self.reporter.decided(cost, decision),
+            Poll::Pending => self.reporter.waits(),
+        }
+    }
+
+    /// Changes the limit, in this process when it is first polled.
+    async fn change(&self, change: Change<S::Params>, event: Event) -> Result<(), CallError> {
+        self.reporter.report(event);
+        self.queue.change(&change).await
+    }
+
+    /// Corrects an estimate that passed to what the request has cost.
+    pub(crate) async fn settle(self, estimate: u32, actual: u32) -> Result<(), CallError> {
+        if actual >= estimate {
+            return self.queue.charge(actual - estimate).await;
+        }
+        let Some(counted_at) = self.counted_at else {
+            return Ok(());
+        };
+        let unused = Return {
+            cost: estimate - actual,
+            requests: 0,
+            counted_at,
+        };
+        let returned = self.queue.return_permits(unused).await;
+        self.waiters_ask_again();
+        returned.map(drop)
+    }
+
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        self.is_undecided || self.position.is_some() && self.queue.is_undecided()
+    }
+
+    pub(crate) fn give_up(&mut self) {
+        self.queue.leave(&mut self.position);
+        self.deadline = None;
+        self.reporter.gave_up();
+    }
+}
+
+/// What a pause leaves of it.
+fn paused(status: Status, pause: Option<Duration>) -> Status {
+    match pause {
+        Some(pause) => status.paused_for(pause),
+        None => status,
+    }
+}
+
+/// Another handle of the same limit, with its own position in the queue.
+impl<P: RemotePolicy, S: Store> Clone for LimitHandle<P, S> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.queue), self.reporter.clone())
+    }
+}
+
+impl<P: RemotePolicy, S: Store> Drop for LimitHandle<P, S> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
