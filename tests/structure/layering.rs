@@ -24,8 +24,8 @@ const PURE: [&str; 4] = ["policy", "batch", "fair", "feedback"];
 const PURE_FILES: [&str; 9] = [
     "src/concurrency/aimd.rs",
     "src/concurrency/gradient.rs",
-    "crates/paceline-redis/src/redis/lease_queue.rs",
-    "crates/paceline-redis/src/redis/lease_table.rs",
+    "crates/paceline-redis/src/remote/lease_queue.rs",
+    "crates/paceline-redis/src/remote/lease_table.rs",
     "crates/paceline-redis/src/redis/policy.rs",
     "crates/paceline-redis/src/redis/scripts.rs",
     "crates/paceline-redis/src/remote/cache.rs",

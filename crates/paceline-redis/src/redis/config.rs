@@ -73,30 +73,26 @@ pub(super) fn config<P: RedisPolicy>(
         policy,
         prefetch: None,
         outage_policy,
-        retuned,
+        retune,
     };
     Ok((Arc::new(config), params))
 }
 
 /// The same limit with other parameters.
-fn retuned<P: RedisPolicy>(
-    made_with: &LimitConfig<P, Connector>,
-    limit: &RedisLimit,
+fn retune<P: RedisPolicy>(
+    made_with: &mut LimitConfig<P, Connector>,
+    limit: &mut RedisLimit,
     params: &Params,
-) -> Option<(LimitConfig<P, Connector>, RedisLimit)> {
+) -> Option<()> {
     let mut rest = &params[..];
     let policy = P::from_script_params(&mut rest).filter(|_| rest.is_empty())?;
     let (config, fitting) = config(policy, made_with.outage_policy).ok()?;
-    let config = LimitConfig {
+    limit.params = Some(fitting).filter(|fitting| fitting == params)?;
+    *made_with = LimitConfig {
         prefetch: made_with.prefetch,
         ..LimitConfig::clone(&config)
     };
-    let keys = Arc::clone(&limit.keys);
-    let limit = RedisLimit {
-        keys,
-        params: fitting,
-    };
-    (limit.params == *params).then_some((config, limit))
+    Some(())
 }
 
 /// The keys of a limit. [`tagged`] makes its `name`.

@@ -1,8 +1,5 @@
 //! Opens connections with the `redis` crate: to a server, to the master that sentinels name, or to a cluster, by TLS or not.
 
-use core::future::{Future, poll_fn};
-use core::task::Poll;
-
 use redis::aio::MultiplexedConnection;
 #[cfg(feature = "cluster")]
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
@@ -17,6 +14,7 @@ use redis::{ClientTlsConfig, TlsCertificates};
 use rustls::crypto::CryptoProvider;
 #[cfg(feature = "tls")]
 use rustls::pki_types::{CertificateDer, pem::PemObject};
+use tokio::task::JoinSet;
 
 use crate::remote::Failure;
 
@@ -279,48 +277,34 @@ async fn open_master(
     sentinels: &[Client],
     master: &ConnectionInfo,
 ) -> Result<MultiplexedConnection, Failure> {
-    let attempts = sentinels
-        .iter()
-        .map(|sentinel| open_master_by(sentinel, master));
-    let mut attempts: Vec<_> = attempts.map(Box::pin).collect();
+    let mut attempts = JoinSet::new();
+    for sentinel in sentinels {
+        attempts.spawn(open_master_by(sentinel.clone(), master.clone()));
+    }
     let mut failures = Vec::new();
-    poll_fn(|cx| {
-        let mut connected = None;
-        attempts.retain_mut(|attempt| {
-            match attempt.as_mut().poll(cx) {
-                Poll::Pending => return true,
-                Poll::Ready(Ok(connection)) => connected = Some(connection),
-                Poll::Ready(Err(failure)) => failures.push(failure),
-            }
-            false
-        });
-        match connected {
-            Some(connection) => Poll::Ready(Ok(connection)),
-            None if attempts.is_empty() => {
-                // The master knows better than a sentinel. A sentinel that cannot be reached may know better than one that refuses.
-                let failures = failures.drain(..);
-                let likeliest =
-                    failures.max_by_key(|(by_master, failure)| (*by_master, !failure.is_fault()));
-                Poll::Ready(Err(
-                    likeliest.map_or(Failure::Timeout, |(_, failure)| failure)
-                ))
-            }
-            None => Poll::Pending,
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(failure)) => failures.push(failure),
+            Err(died) => failures.push((false, Failure::Unreachable(died.to_string().into()))),
         }
-    })
-    .await
+    }
+    // The master knows better than a sentinel. A sentinel that cannot be reached may know better than one that refuses.
+    let failures = failures.into_iter();
+    let likeliest = failures.max_by_key(|(by_master, failure)| (*by_master, !failure.is_fault()));
+    Err(likeliest.map_or(Failure::Timeout, |(_, failure)| failure))
 }
 
 /// Connects to the master that this sentinel names. A failure says whether it comes from the master.
 async fn open_master_by(
-    sentinel: &Client,
-    master: &ConnectionInfo,
+    sentinel: Client,
+    master: ConnectionInfo,
 ) -> Result<MultiplexedConnection, (bool, Failure)> {
     let place = sentinel.get_connection_info().addr();
-    let named = named_by(sentinel, master.addr().clone()).await;
+    let named = named_by(&sentinel, master.addr().clone()).await;
     let address = named.map_err(|failure| (false, failure.at(&format!("sentinel {place}"))))?;
     let place = format!("master {address}");
-    let server = master.clone().set_addr(address);
+    let server = master.set_addr(address);
     let connection = async {
         let client = Client::open(server)?;
         let mut connection = open(&client).await?;

@@ -4,11 +4,13 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::remote::{CallError, KeyQueue, LimitHandle, ServerError, WaitMode, without_fault};
+use crate::remote::{
+    CallError, Change, KeyQueue, LimitHandle, ServerError, WaitMode, without_fault,
+};
 use paceline::config::ConfigError;
 use paceline::feedback::Feedback;
 use paceline::limiter::future::Obeying;
-use paceline::limiter::{AcquireError, Limiter, Obey, Observer, Reporter};
+use paceline::limiter::{AcquireError, Event, Limiter, Obey, Observer, Reporter};
 use paceline::policy::{Decision, Status};
 
 use super::config::config;
@@ -156,7 +158,12 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// As [`acquire`](Self::acquire).
     pub fn acquire_one(&self) -> impl Future<Output = Result<(), ServerError>> + Send + use<P> {
         let acquire = self.acquire(1);
-        async move { acquire.await.map_err(never_too_costly) }
+        let law = "a limit lets cost 1 pass in the end";
+        async move {
+            acquire
+                .await
+                .map_err(|refused| refused.into_limit().expect(law))
+        }
     }
 
     /// Waits until `cost` permits have passed, but no longer than `time`.
@@ -296,7 +303,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// This process has changed as soon as the future was polled. If the future is dropped before it is ready, other processes
     /// may not know.
     pub async fn pause_for(&self, time: Duration) -> Result<(), CallError> {
-        self.handle.pause_for(time).await
+        self.handle.pause_for(time, Event::paused).await
     }
 
     /// Pauses for as long as a provider asks, in all processes, and returns for how long; `None` if it asks for nothing.
@@ -308,7 +315,13 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// As [`pause_for`](Self::pause_for).
     pub async fn apply_feedback(&self, feedback: &Feedback) -> Result<Option<Duration>, CallError> {
-        self.handle.apply_feedback(feedback).await
+        let Some(pause) = feedback.pause() else {
+            return Ok(None);
+        };
+        self.handle
+            .pause_for(pause, Event::feedback_applied)
+            .await?;
+        Ok(Some(pause))
     }
 
     /// Ends every pause of this limit, in all processes. Waiters pass as soon as the policy allows it.
@@ -317,7 +330,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// As [`pause_for`](Self::pause_for): the pause has ended in this process, and may hold in others.
     pub async fn resume(&self) -> Result<(), CallError> {
-        self.handle.resume().await
+        self.handle.change(Change::Resume, Event::Resumed).await
     }
 
     /// Goes on with other parameters, in all processes that made this limit with the parameters that this handle was made with. What
@@ -404,16 +417,9 @@ impl<P: RedisPolicy> Obey for RedisLimiter<P> {
     type Error = CallError;
 
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<CallError>> {
-        feedback.pause()?;
-        let (handle, feedback) = (self.handle.clone(), feedback.clone());
+        let (handle, pause) = (self.handle.clone(), feedback.pause()?);
         Some(Box::pin(async move {
-            handle.apply_feedback(&feedback).await.map(drop)
+            handle.pause_for(pause, Event::feedback_applied).await
         }))
     }
-}
-
-/// The error of a request for one permit.
-fn never_too_costly(error: AcquireError<ServerError>) -> ServerError {
-    let other = |never| panic!("a limit must let cost 1 pass in the end, but: {never}");
-    error.into_limit().unwrap_or_else(other)
 }

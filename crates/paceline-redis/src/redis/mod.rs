@@ -5,9 +5,6 @@ mod config;
 mod connector;
 mod fail_fast;
 mod keyed;
-mod lease_pool;
-mod lease_queue;
-mod lease_table;
 mod limiter;
 mod overrides;
 mod permits;
@@ -19,13 +16,12 @@ mod store;
 mod transport;
 mod usage;
 
-pub use crate::remote::{CallError, OutagePolicy, ServerError, ServerStats as RedisStats};
+pub use crate::remote::{CallError, Lease, OutagePolicy, ServerError, ServerStats as RedisStats};
 pub use config::Redis;
 #[cfg(feature = "tls")]
 pub use connector::Tls;
 pub use fail_fast::FailFast;
 pub use keyed::RedisKeyed;
-pub use lease_pool::Lease;
 pub use limiter::RedisLimiter;
 pub use permits::{RedisKeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;

@@ -1,19 +1,20 @@
 use core::fmt;
-use core::task::{Context, Poll, ready};
+use core::task::{Context, Poll};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::remote::{CallError, ServerError, within};
+use crate::remote::{
+    CallError, ClassConfig, Lease, LeaseAnswer, LeasePool, LeaseRequest, ServerError, within,
+};
 use paceline::concurrency::Admit;
 use paceline::limiter::{AcquireError, Event, Limits, Observer, Reporter};
 
 use super::config::{Redis, tagged};
-use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
-use super::lease_queue::ClassConfig;
+use super::connector::Connector;
 use paceline::config::ConfigError;
 
-type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
+type PoolsByKey = HashMap<Box<str>, Weak<LeasePool<Connector>>>;
 
 /// A number of leases at once in a whole fleet. Made by [`Redis::permits`](crate::Redis::permits).
 ///
@@ -81,7 +82,7 @@ type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 ///   server, or give the distant processes a limit of their own.
 #[derive(Clone, Debug)]
 pub struct RedisPermits {
-    pool: Arc<LeasePool>,
+    pool: Arc<LeasePool<Connector>>,
     limit: u32,
     /// Of [`Admit`].
     request: LeaseRequest,
@@ -137,12 +138,12 @@ impl RedisPermits {
         }
         let marks_key = format!("{key}:waiting");
         let class = ClassConfig::new(key, limit, limit, redis.outage_policy)?;
-        let pool = LeasePool::new(redis, lease, vec![class], Some(marks_key))?;
+        let pool = LeasePool::new(&redis.batcher, lease, vec![class], Some(marks_key))?;
         Ok(Self::of(pool, limit))
     }
 
     /// A handle of an existing pool.
-    fn of(pool: Arc<LeasePool>, limit: u32) -> Self {
+    fn of(pool: Arc<LeasePool<Connector>>, limit: u32) -> Self {
         Self {
             pool,
             limit,
@@ -213,12 +214,8 @@ impl RedisPermits {
     ///
     /// Dropping the future leaves the queue. A lease that was granted meanwhile is released.
     pub async fn acquire(&self) -> Result<Lease, ServerError> {
-        loop {
-            // A request that waits is never refused.
-            if let Some(lease) = self.pool.ask(0, true).await? {
-                return Ok(lease);
-            }
-        }
+        let lease = self.pool.ask(0, true).await?;
+        Ok(lease.expect("a request that waits is never refused"))
     }
 
     /// Waits for a lease, but no longer than `time`.
@@ -288,12 +285,7 @@ impl Admit for RedisPermits {
     type Error = ServerError;
 
     fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
-        loop {
-            // A request that waits is never refused.
-            if let Some(lease) = ready!(self.pool.poll_ask(&mut self.request, 0, true, cx))? {
-                return Poll::Ready(Ok(Some(lease)));
-            }
-        }
+        self.pool.poll_ask(&mut self.request, 0, true, cx)
     }
 
     fn poll_try_admit(&mut self, (): (), cx: &mut Context<'_>) -> Poll<LeaseAnswer> {

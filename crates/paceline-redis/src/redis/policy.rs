@@ -1,4 +1,3 @@
-use core::fmt;
 use core::time::Duration;
 
 use paceline::policy::{
@@ -9,6 +8,7 @@ use paceline::time::{Rate, Tick};
 use super::script_params::{
     FIXED_WINDOW, INTERVAL, PER_REQUEST, SLIDING_COUNTER, SLIDING_LOG, ScriptParams, TOKEN_BUCKET,
 };
+use crate::remote::divided;
 use paceline::config::ConfigError;
 
 /// A policy that can keep its state in Redis. It has a twin: a Lua script that makes the same decisions.
@@ -48,7 +48,12 @@ pub(super) mod sealed {
         fn share_of(&self, replicas: u32) -> Result<Self, ConfigError>;
 
         /// The state in which everything was spent `now`.
-        fn spent(&self, now: Tick) -> Self::State;
+        fn spent(&self, now: Tick) -> Self::State {
+            let mut state = self.fresh(now);
+            let all = self.room(&state, now);
+            let _ = self.decide(&mut state, now, all);
+            state
+        }
     }
 }
 
@@ -110,10 +115,6 @@ impl sealed::Scripted for TokenBucket {
             share
         })
     }
-
-    fn spent(&self, now: Tick) -> Self::State {
-        spend_all(self, now, self.burst())
-    }
 }
 
 impl sealed::Scripted for Interval {
@@ -158,10 +159,6 @@ impl sealed::Scripted for Interval {
             ))),
         }
     }
-
-    fn spent(&self, now: Tick) -> Self::State {
-        spend_all(self, now, 1)
-    }
 }
 
 /// A log has an entry of about 120 bytes for each instant at which permits passed. To delete more of them at once would block the
@@ -186,10 +183,6 @@ impl sealed::Scripted for SlidingLog {
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         limit_share(self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
-    }
-
-    fn spent(&self, now: Tick) -> Self::State {
-        spend_all(self, now, self.limit())
     }
 }
 
@@ -248,10 +241,6 @@ impl sealed::Scripted for SlidingCounter {
             None => Self::smooth(limit, self.window()),
         })
     }
-
-    fn spent(&self, now: Tick) -> Self::State {
-        spend_all(self, now, self.limit())
-    }
 }
 
 impl sealed::Scripted for FixedWindow {
@@ -266,10 +255,6 @@ impl sealed::Scripted for FixedWindow {
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         limit_share(self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
-    }
-
-    fn spent(&self, now: Tick) -> Self::State {
-        spend_all(self, now, self.limit())
     }
 }
 
@@ -353,12 +338,6 @@ fn window_params(
     }])
 }
 
-fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
-    let mut state = policy.fresh(now);
-    let _ = policy.decide(&mut state, now, all);
-    state
-}
-
 /// Lua numbers are exact up to 2^53. With half of that, the sum of two is exact too.
 const MOST: u128 = 1 << 52;
 
@@ -406,20 +385,6 @@ fn micros(window: Duration) -> Result<u64, ConfigError> {
     }
 }
 
-/// The whole number of permits that each replica may use.
-pub(super) fn divided(
-    what: impl fmt::Display,
-    permits: u32,
-    replicas: u32,
-) -> Result<u32, ConfigError> {
-    match permits.checked_div(replicas) {
-        Some(share @ 1..) => Ok(share),
-        _ => Err(ConfigError::new(format!(
-            "{what} cannot be divided among {replicas} replicas: each needs at least 1"
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use core::time::Duration;
@@ -456,7 +421,7 @@ mod tests {
     }
 
     /// Whether the inverse has the same parameters.
-    fn is_inverse(policy: &(impl Scripted + fmt::Debug)) {
+    fn is_inverse(policy: &(impl Scripted + core::fmt::Debug)) {
         let params = policy.script_params().unwrap();
         let mut rest = &params[..];
         let inverse = Scripted::from_script_params(&mut rest);

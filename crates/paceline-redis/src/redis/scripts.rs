@@ -3,9 +3,9 @@
 use core::cmp::Reverse;
 use core::iter;
 use core::time::Duration;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, Task};
+use crate::remote::{Ask, Failure, LeaseCall, LeaseId, Replies, Reply, ServerHealth, Task};
 
 use super::connector::Connector;
 use super::script_params::ScriptParams;
@@ -29,13 +29,6 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
 pub(super) static LEASES: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("lua/leases.lua")));
 
-/// A call of the script that keeps leases.
-#[derive(Debug)]
-pub(super) struct LeaseCall {
-    pub(super) keys: Arc<[String]>,
-    pub(super) args: Vec<String>,
-}
-
 /// What this process knows about the state under one key, in microseconds of the server's clock. The script compares it with
 /// the state, to detect that the state was lost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -44,6 +37,35 @@ pub(super) struct StateStamp {
     written_at: u64,
     /// When the state settles. The key cannot have expired before.
     pub(super) settles_at: u64,
+}
+
+/// The arguments of [`LEASES`], in the order in which the script reads them.
+pub(super) fn encode_leases(call: &LeaseCall) -> Vec<String> {
+    // Rounded up: the server never forgets a lease before its holder does.
+    let micros = |time: Duration| time.as_nanos().div_ceil(1_000).to_string();
+    let mut args = vec![micros(call.lease), call.most.len().to_string()];
+    args.extend(call.most.as_flattened().iter().map(u64::to_string));
+    let waiting = call.waiting.map_or("-1".into(), |count| count.to_string());
+    args.extend([call.queue.clone(), waiting, micros(call.mark_stands)]);
+    let ids = |ids: &[LeaseId]| {
+        let arg = |id: &LeaseId| {
+            [
+                (id.class + 1).to_string(),
+                format!("{}:{}", call.queue, id.number),
+            ]
+        };
+        ids.iter().flat_map(arg).collect::<Vec<_>>()
+    };
+    for released_or_renewed in [&call.releases, &call.renewals] {
+        args.push(released_or_renewed.len().to_string());
+        args.extend(ids(released_or_renewed));
+    }
+    args.extend([
+        call.wanted.len().to_string(),
+        call.wanted_by_waiters.to_string(),
+    ]);
+    args.extend(ids(&call.wanted));
+    args
 }
 
 /// The argument of [`DECIDE`]. Its keys are those of the limits, in order. The format is described in `lua/fast.lua`.
@@ -227,6 +249,8 @@ mod tests {
     use crate::redis::policy::sealed::Scripted;
     use crate::redis::script_params::RedisLimit;
     use crate::remote::Return;
+    use std::sync::Arc;
+
     use paceline::policy::{All, FixedWindow, SlidingLog};
 
     use super::*;
@@ -246,6 +270,33 @@ mod tests {
             extra: 0,
             returns: vec![],
         }
+    }
+
+    #[test]
+    fn a_call_for_leases_has_the_order_in_which_the_script_reads_it() {
+        let id = |number, class| LeaseId { number, class };
+        let call = LeaseCall {
+            keys: Arc::new([]),
+            queue: "me".into(),
+            lease: Duration::from_secs(10),
+            most: vec![[2, 3], [4, 5]],
+            waiting: Some(6),
+            mark_stands: Duration::from_nanos(7_001),
+            releases: vec![id(8, 0)],
+            renewals: vec![id(9, 1)],
+            wanted: vec![id(10, 0), id(11, 1)],
+            wanted_by_waiters: 1,
+        };
+        let head = ["10000000", "2", "2", "3", "4", "5", "me", "6", "8"];
+        let given = ["1", "1", "me:8", "1", "2", "me:9"];
+        let wanted = ["2", "1", "1", "me:10", "2", "me:11"];
+        let args = [&head[..], &given, &wanted].concat();
+        assert_eq!(encode_leases(&call), args);
+        let marks_left_alone = LeaseCall {
+            waiting: None,
+            ..call
+        };
+        assert_eq!(encode_leases(&marks_left_alone)[7], "-1");
     }
 
     #[test]

@@ -3,13 +3,13 @@ use core::time::Duration;
 use paceline::policy::Status;
 
 use crate::remote::{
-    Ask, Change, Changes, Failure, Replies, Reply, ServerHealth, ServerRun, Store,
+    Ask, Change, Changes, Failure, LeaseCall, Replies, Reply, ServerHealth, ServerRun, Store,
 };
 
 use super::connector::Connector;
 use super::overrides::{self, OVERRIDES};
 use super::script_params::{Params, RedisLimit};
-use super::scripts::{DECIDE, LEASES, LeaseCall, StateStamp, decode, encode};
+use super::scripts::{DECIDE, LEASES, StateStamp, decode, encode, encode_leases};
 use super::transport::Transport;
 
 /// More save little: the work for each key is then most of a call.
@@ -20,7 +20,6 @@ impl Store for Connector {
     type Limit = RedisLimit;
     type Params = Params;
     type Memory = Box<[StateStamp]>;
-    type Leases = LeaseCall;
 
     async fn connect(&self) -> Result<Transport, Failure> {
         let opened = self.open().await?;
@@ -121,10 +120,9 @@ impl Store for Connector {
         Ok((time, asks.iter().filter_map(reply_to).collect()))
     }
 
-    async fn lease(connection: &Transport, leases: &LeaseCall) -> Result<(u64, Vec<i64>), Failure> {
-        let call = connection.run_script(&LEASES, &leases.keys, &leases.args);
-        let numbers: Vec<i64> = call.await?;
-        let time = numbers.first().copied().unwrap_or(0);
-        Ok((u64::try_from(time).unwrap_or(0), numbers))
+    async fn lease(connection: &Transport, call: &LeaseCall) -> Result<(u64, Vec<u64>), Failure> {
+        let args = encode_leases(call);
+        let numbers: Vec<u64> = connection.run_script(&LEASES, &call.keys, &args).await?;
+        Ok((numbers.first().copied().unwrap_or(0), numbers))
     }
 }

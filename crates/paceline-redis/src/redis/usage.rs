@@ -2,13 +2,14 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::remote::{CallError, Fallback, ServerError};
+use crate::remote::{
+    CallError, ClassConfig, Fallback, Lease, LeaseAnswer, LeasePool, LeaseRequest, ServerError,
+};
 use paceline::concurrency::Admit;
 use paceline::shed::{Class, InUse};
 
 use super::config::{Redis, tagged};
-use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
-use super::lease_queue::ClassConfig;
+use super::connector::Connector;
 use paceline::config::ConfigError;
 
 /// More leases than there can ever be.
@@ -58,7 +59,7 @@ const SHEDDABLE: usize = 1;
 /// deadline.
 #[derive(Clone, Debug)]
 pub struct FleetUsage {
-    pool: Arc<LeasePool>,
+    pool: Arc<LeasePool<Connector>>,
     /// Of [`Admit`].
     request: LeaseRequest,
 }
@@ -85,7 +86,7 @@ impl FleetUsage {
         };
         let key = format!("{name}:usage:sheddable");
         let sheddable = ClassConfig::new(key, capacity - reserved, capacity, redis.outage_policy)?;
-        let pool = LeasePool::new(redis, lease, vec![critical, sheddable], None)?;
+        let pool = LeasePool::new(&redis.batcher, lease, vec![critical, sheddable], None)?;
         Ok(Self {
             pool,
             request: LeaseRequest::default(),

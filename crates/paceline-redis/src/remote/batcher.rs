@@ -13,8 +13,8 @@ use paceline::time::{Tick, Timer};
 
 use super::Store;
 use super::calls::{Calls, GATHER};
-use super::connection::Connection;
-use super::error::CallError;
+use super::connection::{Connection, within};
+use super::error::{CallError, Failure};
 use super::overrides::{Change, Overrides};
 use super::source::{AnySource, Stage, Step, address};
 
@@ -104,12 +104,17 @@ impl<S: Store> Batcher<S> {
         overrides.apply(sent, name, change);
         // Waiters may be able to pass.
         self.look_again(|_| ());
-        let reply = connection.call(|opened| async move {
-            let change = Some((name, change));
-            let reply = overrides.exchange(connection, &opened, change).await?;
+        let mut used = None;
+        let answer = within(connection.deadline(), async {
+            let opened = used.insert(connection.opened().await?);
+            let reply = overrides.exchange(connection, opened, Some((name, change)));
+            let reply = reply.await.map_err(CallError::failed)?;
             Ok((reply.time, reply))
         });
-        let reply = reply.await?;
+        let answer = answer.await;
+        let answer = answer.unwrap_or(Err(CallError::failed(Failure::Timeout)));
+        connection.record(used.as_ref(), &answer);
+        let (_, reply) = answer?;
         overrides.accept(connection.now(), sent, Some(Ok(reply)));
         self.look_again(|_| ());
         Ok(())
@@ -161,7 +166,7 @@ impl<S: Store> Drop for Batcher<S> {
 impl<S: Store> fmt::Debug for Batcher<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batcher")
-            .field("connection", &self.connection)
+            .field("is_up", &self.connection.is_up())
             .finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@ use super::error::{CallError, Failure};
 use super::overrides::{Changes, Overrides};
 use super::source::{Answer, AnySource};
 use super::window::Window;
-use super::{Ask, Replies, Store};
+use super::{Ask, LeaseCall, Replies, Store};
 
 /// How long an incomplete call waits for more keys while another call is under way.
 pub(super) const GATHER: Duration = Duration::from_millis(1);
@@ -35,12 +35,14 @@ pub(super) struct Calls<S: Store> {
 }
 
 /// The connection that a call used, its reply, and the overrides that were read with it.
-type Ended<S> = (Option<Arc<<S as Store>::Connection>>, Outcome<S>, Read<S>);
+type Ended<S> = (
+    Option<Arc<<S as Store>::Connection>>,
+    Result<Replies<Answer<S>>, CallError>,
+    Read<S>,
+);
 
 /// `None` if nothing was read in time.
 type Read<S> = Option<Result<Changes<<S as Store>::Params>, Failure>>;
-
-type Outcome<S> = Result<Replies<Answer<S>>, CallError>;
 
 struct Call<S: Store> {
     work: Pin<Box<dyn Future<Output = Ended<S>> + Send>>,
@@ -100,7 +102,7 @@ impl<S: Store> Calls<S> {
         });
     }
 
-    pub(super) fn lease(&mut self, now: Tick, source: AnySource<S>, leases: S::Leases) {
+    pub(super) fn lease(&mut self, now: Tick, source: AnySource<S>, leases: LeaseCall) {
         let sources = vec![(0, source)];
         self.start(now, sources, false, |opened| async move {
             let (time, reply) = S::lease(&opened, &leases).await?;
@@ -270,7 +272,7 @@ impl<S: Store> Call<S> {
         &self,
         connection: &Connection<S>,
         overrides: &Overrides<S>,
-        outcome: Outcome<S>,
+        outcome: Result<Replies<Answer<S>>, CallError>,
         read: Read<S>,
     ) {
         if self.reads {

@@ -1,4 +1,3 @@
-use core::fmt;
 use core::future::{Future, pending, poll_fn};
 use core::mem;
 use core::pin::pin;
@@ -144,25 +143,6 @@ impl<S: Store> Connection<S> {
         state.stats.connects
     }
 
-    /// Makes one call outside the batcher. It takes no longer than the deadline.
-    pub(crate) async fn call<T, F>(
-        self: &Arc<Self>,
-        work: impl FnOnce(Arc<S::Connection>) -> F,
-    ) -> Result<T, CallError>
-    where
-        F: Future<Output = Result<(u64, T), Failure>>,
-    {
-        let mut used = None;
-        let answer = within(self.deadline, async {
-            let opened = Arc::clone(used.insert(self.opened().await?));
-            work(opened).await.map_err(CallError::failed)
-        });
-        let answer = answer.await;
-        let answer = answer.unwrap_or(Err(CallError::failed(Failure::Timeout)));
-        self.record(used.as_ref(), &answer);
-        answer.map(|(_, reply)| reply)
-    }
-
     /// The connection that a call would use now.
     pub(crate) fn current(&self) -> Option<Arc<S::Connection>> {
         match &self.locked().phase {
@@ -261,14 +241,6 @@ impl<S: Store> Connection<S> {
     fn locked(&self) -> MutexGuard<'_, ConnectionState<S>> {
         // No code under this lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<S: Store> fmt::Debug for Connection<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("is_up", &self.is_up())
-            .finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,6 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use paceline::config::ConfigError;
-use paceline::feedback::Feedback;
 use paceline::limiter::{AcquireError, Event, Reporter, TooCostly};
 use paceline::policy::{Decision, Status};
 use paceline::time::{Tick, Timer};
@@ -126,7 +125,7 @@ impl<P: RemotePolicy, S: Store> LimitHandle<P, S> {
             return without_outage(denial).map(|_| 0);
         }
         let deadline = self.queue.batcher.connection.deadline();
-        let asked = self.queue.call(Task::Ask, Vec::new(), most);
+        let asked = self.queue.call(Task::Ask, vec![], most, vec![]);
         let error = match within(deadline.saturating_add(GRACE), asked).await {
             Some(Ok(reply)) => return Ok(reply.extra),
             Some(Err(error)) => error,
@@ -149,14 +148,17 @@ impl<P: RemotePolicy, S: Store> LimitHandle<P, S> {
         if cost > capacity {
             return Ok(Decision::Never { capacity });
         }
-        let reply = self.queue.call(Task::Peek, vec![(cost, 1)], 0).await?;
+        let reply = self
+            .queue
+            .call(Task::Peek, vec![(cost, 1)], 0, vec![])
+            .await?;
         let denied = (reply.passed == 0).then_some(reply.retry_in);
         let retry_in = denied.max(self.queue.pause());
         Ok(retry_in.map_or(Decision::Pass, |retry_in| Decision::Wait { retry_in }))
     }
 
     pub(crate) async fn refund(&self, cost: u32) -> Result<(), CallError> {
-        let reply = self.queue.call(Task::GiveBack, Vec::new(), cost).await;
+        let reply = self.queue.call(Task::GiveBack, vec![], cost, vec![]).await;
         self.waiters_ask_again();
         reply.map(drop)
     }
@@ -190,7 +192,7 @@ impl<P: RemotePolicy, S: Store> LimitHandle<P, S> {
     }
 
     pub(crate) async fn fetch_status(&self) -> Result<Status, CallError> {
-        let reply = self.queue.call(Task::Peek, Vec::new(), 0).await?;
+        let reply = self.queue.call(Task::Peek, vec![], 0, vec![]).await?;
         let connection = &self.queue.batcher.connection;
         let now = connection.now();
         let server_time = connection.health().server_time(now).unwrap_or(0);
@@ -201,30 +203,17 @@ impl<P: RemotePolicy, S: Store> LimitHandle<P, S> {
         }))
     }
 
-    pub(crate) async fn pause_for(&self, time: Duration) -> Result<(), CallError> {
-        let duration = time.max(self.queue.pause().unwrap_or_default());
-        let event = Event::paused(duration);
+    /// Of two pauses the later end counts. The event has the duration in force.
+    pub(crate) async fn pause_for(
+        &self,
+        time: Duration,
+        event: impl FnOnce(Duration) -> Event,
+    ) -> Result<(), CallError> {
+        let event = event(time.max(self.queue.pause().unwrap_or_default()));
         self.change(Change::Pause(time), event).await
     }
 
-    pub(crate) async fn apply_feedback(
-        &self,
-        feedback: &Feedback,
-    ) -> Result<Option<Duration>, CallError> {
-        let Some(asked) = feedback.pause() else {
-            return Ok(None);
-        };
-        let pause = asked.max(self.queue.pause().unwrap_or_default());
-        let event = Event::feedback_applied(pause);
-        self.change(Change::Pause(asked), event).await?;
-        Ok(Some(asked))
-    }
-
-    pub(crate) async fn resume(&self) -> Result<(), CallError> {
-        self.change(Change::Resume, Event::Resumed).await
-    }
-
-    /// With the params of another limit, in all processes that made this one with the same as this handle.
+    /// Goes on with these parameters, in all processes that made the limit with the same as this handle.
     pub(crate) async fn retune(&self, params: S::Params) -> Result<(), CallError> {
         let made_with = S::params(&self.queue.limit);
         let is_back = params == *made_with;
@@ -279,7 +268,11 @@ impl<P: RemotePolicy, S: Store> LimitHandle<P, S> {
     }
 
     /// Changes the limit, in this process when it is first polled.
-    async fn change(&self, change: Change<S::Params>, event: Event) -> Result<(), CallError> {
+    pub(crate) async fn change(
+        &self,
+        change: Change<S::Params>,
+        event: Event,
+    ) -> Result<(), CallError> {
         self.reporter.report(event);
         self.queue.change(&change).await
     }
@@ -297,7 +290,8 @@ impl<P: RemotePolicy, S: Store> LimitHandle<P, S> {
             requests: 0,
             counted_at,
         };
-        let returned = self.queue.return_permits(unused).await;
+        let call = self.queue.call(Task::GiveBack, vec![], 0, vec![unused]);
+        let returned = call.await;
         self.waiters_ask_again();
         returned.map(drop)
     }

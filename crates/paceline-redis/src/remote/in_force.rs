@@ -31,9 +31,11 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
             .map_or(S::params(limit), |[_, new]| new);
         let in_force = S::params(&self.limit);
         let retuned = (params != in_force).then(|| {
-            let retuned = (config.retuned)(config, limit, params);
-            let retuned = retuned.map(|(config, limit)| (Arc::new(config), limit));
-            retuned.unwrap_or_else(|| (Arc::clone(config), limit.clone()))
+            let (mut new, mut of) = (LimitConfig::clone(config), limit.clone());
+            match (config.retune)(&mut new, &mut of, params) {
+                Some(()) => (Arc::new(new), of),
+                None => (Arc::clone(config), limit.clone()),
+            }
         });
         let retuned = retuned.filter(|(_, limit)| S::params(limit) != in_force);
         if self.paused_until == found.paused_until && retuned.is_none() {
@@ -41,7 +43,7 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
         }
         self.paused_until = found.paused_until;
         // During a pause it may be as long as the pause.
-        self.drop_fallback_denial();
+        self.denial.take_if(|denial| denial.is_of_outage());
         if let Some((config, limit)) = retuned {
             (self.config, self.limit) = (config, limit);
             self.retuned_at = self.next_id;

@@ -1,4 +1,3 @@
-use core::fmt;
 use core::hash::BuildHasher;
 use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
@@ -32,19 +31,15 @@ const BETWEEN_EVICTIONS: usize = 100;
 /// has no other is not in use, and stays so while the cache is locked, because a handle is made from another handle or by the
 /// cache.
 pub(crate) struct KeyCache<P: RemotePolicy, S: Store> {
-    queues: HashMap<Fingerprint, Arc<KeyQueue<P, S>>>,
+    queues: HashMap<[u64; 2], Arc<KeyQueue<P, S>>>,
     /// The keys of the queues, in the order in which they are looked at. Some may be gone.
-    round: VecDeque<Fingerprint>,
-    idle: HashMap<Fingerprint, KeyRecord<S::Memory>>,
+    round: VecDeque<[u64; 2]>,
+    idle: HashMap<[u64; 2], KeyRecord<S::Memory>>,
     max: usize,
     /// How many more new keys get no place before the next eviction.
     evicts_after: usize,
     hashers: [RandomState; 2],
 }
-
-/// 128 bits of a hash with a secret of this process. Of a billion keys, two have the same with a probability of 10⁻²¹, and
-/// a client cannot choose such keys.
-type Fingerprint = [u64; 2];
 
 impl<P: RemotePolicy, S: Store> KeyCache<P, S> {
     pub(crate) const fn max(&self) -> usize {
@@ -126,7 +121,9 @@ impl<P: RemotePolicy, S: Store> KeyCache<P, S> {
         self.idle.shrink_to_fit();
     }
 
-    fn fingerprint(&self, key: &str) -> Fingerprint {
+    /// 128 bits of a hash with a secret of this process. Of a billion keys, two have the same with a probability of 10⁻²¹, and
+    /// a client cannot choose such keys.
+    fn fingerprint(&self, key: &str) -> [u64; 2] {
         self.hashers.each_ref().map(|hasher| hasher.hash_one(key))
     }
 
@@ -197,15 +194,5 @@ impl<P: RemotePolicy, S: Store> KeyCache<P, S> {
             let last = *ages.select_nth_unstable(last).1;
             self.idle.retain(|_, key| key.memory_from > last);
         }
-    }
-}
-
-/// Without the keys.
-impl<P: RemotePolicy, S: Store> fmt::Debug for KeyCache<P, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyCache")
-            .field("queues", &self.queues.len())
-            .field("idle", &self.idle.len())
-            .finish_non_exhaustive()
     }
 }

@@ -267,7 +267,7 @@ impl<P: RemotePolicy, S: Store> KeyQueue<P, S> {
         if cost == 0 {
             return Ok(());
         }
-        let charged = self.call(Task::Charge, Vec::new(), cost).await;
+        let charged = self.call(Task::Charge, vec![], cost, vec![]).await;
         if charged.is_err() {
             let now = self.now();
             self.with_queue(|queue| queue.charge_insurance(now, cost));

@@ -4,7 +4,8 @@
 //! A caller joins the [`KeyQueue`] of its key. The queue is a [`Source`] of the connection's [`Batcher`], whose task collects the
 //! questions of many keys, sends them in one call of the [`Store`], and gives each key its part of the reply.
 //!
-//! A new backend is one folder with an implementation of [`Store`].
+//! A new backend is one folder: an implementation of [`Store`], and what its users see, which is a [`LimitHandle`] or a
+//! [`LeasePool`] with docs.
 
 mod batcher;
 mod cache;
@@ -16,6 +17,9 @@ mod health;
 mod in_force;
 mod key_cache;
 mod key_queue;
+mod lease_pool;
+mod lease_queue;
+mod lease_table;
 mod outage_policy;
 mod overrides;
 mod question;
@@ -28,24 +32,28 @@ mod window;
 use core::fmt;
 use core::future::Future;
 use core::time::Duration;
+use std::sync::Arc;
 
 use paceline::policy::{Policy, Status};
 use paceline::time::Tick;
 
 pub(crate) use batcher::Batcher;
 pub(crate) use connection::{Connection, within};
+pub(crate) use error::Failure;
 pub use error::{CallError, ServerError};
-pub(crate) use error::{Event, Failure};
 pub(crate) use handle::LimitHandle;
 pub use health::ServerStats;
 pub(crate) use health::{ServerHealth, ServerRun};
 pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::KeyQueue;
-pub(crate) use outage_policy::Fallback;
+pub use lease_pool::Lease;
+pub(crate) use lease_pool::{LeaseAnswer, LeasePool, LeaseRequest};
+pub(crate) use lease_queue::ClassConfig;
+pub(crate) use lease_table::LeaseId;
 pub use outage_policy::OutagePolicy;
+pub(crate) use outage_policy::{Fallback, divided};
 pub(crate) use overrides::{Change, Changes, Override};
 pub(crate) use request::{Decided, WaitMode, without_fault};
-pub(crate) use source::{Answer, Source, Stage, Step};
 
 /// How much longer than the batcher a caller waits for an answer. The batcher keeps the deadline itself, unless its runtime is blocked
 /// and the caller is in another one.
@@ -79,9 +87,6 @@ pub(crate) trait Store: fmt::Debug + Clone + Send + Sync + 'static {
 
     /// What this process remembers of a limit's state between two calls, to detect that the server has lost the state.
     type Memory: fmt::Debug + Clone + Default + Send + Sync + 'static;
-
-    /// The arguments of a call for leases. The reply is a list of numbers.
-    type Leases: fmt::Debug + Send + Sync + 'static;
 
     /// Opens a new connection. The caller sets the time limit.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, Failure>> + Send;
@@ -133,11 +138,13 @@ pub(crate) trait Store: fmt::Debug + Clone + Send + Sync + 'static {
         asks: &[Ask<Self>],
     ) -> impl Future<Output = Result<Replies<Reply<Self>>, Failure>> + Send;
 
-    /// Grants, renews and releases leases.
+    /// Grants, renews and releases leases. Returns the server's time, and a list: the time again; in how many microseconds the
+    /// first lease ends that is not renewed, or 0; the place of the queue among those that wait, from 1, or 0; how many leases
+    /// each class has; and for each renewed and each wanted lease 1 if it stands.
     fn lease(
         connection: &Self::Connection,
-        leases: &Self::Leases,
-    ) -> impl Future<Output = Result<(u64, Vec<i64>), Failure>> + Send;
+        call: &LeaseCall,
+    ) -> impl Future<Output = Result<(u64, Vec<u64>), Failure>> + Send;
 }
 
 /// What a limit on a server decides by.
@@ -178,6 +185,26 @@ impl<S: Store> Ask<S> {
         }
         spent
     }
+}
+
+/// What a call asks for leases.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeaseCall {
+    /// Those of the classes, and one for the marks of waiting queues if requests can wait.
+    pub(crate) keys: Arc<[String]>,
+    /// Names the queue: its mark, and the first part of the ids of its leases.
+    pub(crate) queue: String,
+    pub(crate) lease: Duration,
+    /// For each class the numbers of its leases and of all leases below which one more is granted.
+    pub(crate) most: Vec<[u64; 2]>,
+    /// How many requests wait. `None` if the marks are left alone.
+    pub(crate) waiting: Option<usize>,
+    pub(crate) mark_stands: Duration,
+    pub(crate) releases: Vec<LeaseId>,
+    pub(crate) renewals: Vec<LeaseId>,
+    pub(crate) wanted: Vec<LeaseId>,
+    /// How many of the wanted leases are for requests that wait. They come first.
+    pub(crate) wanted_by_waiters: usize,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -250,15 +277,9 @@ pub(crate) struct LimitConfig<P: RemotePolicy, S: Store> {
     /// How many permits are taken ahead, and for how long they can be used.
     pub(crate) prefetch: Option<(u32, Duration)>,
     pub(crate) outage_policy: OutagePolicy,
-    /// The same with other parameters. `None` if they do not fit: another version of this library may have written them.
-    pub(crate) retuned: Retuned<P, S>,
+    /// Takes other parameters. `None` if they do not fit: another version of this library may have written them.
+    pub(crate) retune: fn(&mut Self, &mut S::Limit, &S::Params) -> Option<()>,
 }
-
-type Retuned<P, S> = fn(
-    &LimitConfig<P, S>,
-    &<S as Store>::Limit,
-    &<S as Store>::Params,
-) -> Option<(LimitConfig<P, S>, <S as Store>::Limit)>;
 
 #[path = "../../tests/remote/mod.rs"]
 #[cfg(test)]

@@ -1,3 +1,6 @@
+use core::fmt;
+
+use paceline::config::ConfigError;
 use paceline::time::OutOfRange;
 
 /// What passes a limit while Redis is slow or gone.
@@ -85,4 +88,18 @@ pub(crate) enum Fallback<T> {
     Open,
     Closed,
     Insured(T),
+}
+
+/// The whole number of permits that each replica may use.
+pub(crate) fn divided(
+    what: impl fmt::Display,
+    permits: u32,
+    replicas: u32,
+) -> Result<u32, ConfigError> {
+    match permits.checked_div(replicas) {
+        Some(share @ 1..) => Ok(share),
+        _ => Err(ConfigError::new(format!(
+            "{what} cannot be divided among {replicas} replicas: each needs at least 1"
+        ))),
+    }
 }

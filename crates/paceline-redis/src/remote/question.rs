@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
@@ -12,7 +12,7 @@ use super::key_queue::KeyQueue;
 use super::source::{Answer, Source, Stage, Step};
 use super::{Ask, GRACE, RemotePolicy, Reply, Return, Store, Task};
 
-type Caller<T> = oneshot::Sender<Result<T, CallError>>;
+type Caller<S> = oneshot::Sender<Result<Reply<S>, CallError>>;
 
 /// One question about a key outside its queue: a peek, a refund, a charge, or how many permits are available.
 ///
@@ -24,39 +24,17 @@ struct Question<P: RemotePolicy, S: Store> {
     asked: Vec<(u32, u32)>,
     extra: u32,
     returns: Vec<Return>,
-    caller: Mutex<Option<Caller<Reply<S>>>>,
-}
-
-/// One question about leases outside their queue: how many there are.
-#[derive(Debug)]
-struct LeaseQuestion<S: Store> {
-    leases: Mutex<Option<S::Leases>>,
-    caller: Mutex<Option<Caller<Vec<i64>>>>,
+    caller: Mutex<Option<Caller<S>>>,
 }
 
 impl<S: Store> Batcher<S> {
-    /// Asks once about leases. It waits for as long as the server answers others.
-    pub(crate) async fn ask_leases(
-        self: &Arc<Self>,
-        leases: S::Leases,
-    ) -> Result<Vec<i64>, CallError> {
-        let ask = |caller| LeaseQuestion {
-            leases: Mutex::new(Some(leases)),
-            caller: Mutex::new(Some(caller)),
-        };
-        self.ask_once(ask).await
-    }
-
-    /// Pushes the question that is made for a caller, and waits for the reply. Panics outside a runtime.
-    async fn ask_once<T, Q: Source<S> + 'static>(
-        self: &Arc<Self>,
-        ask: impl FnOnce(Caller<T>) -> Q,
+    /// Waits for a reply for as long as the server answers others.
+    pub(super) async fn reply<T>(
+        &self,
+        mut reply: oneshot::Receiver<Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        Handle::try_current().expect("a call needs a tokio runtime");
         let connection = &self.connection;
         let mut since = connection.now();
-        let (caller, mut reply) = oneshot::channel();
-        self.push(Arc::new(ask(caller)), Stage::Idle);
         let time = connection.deadline().saturating_add(GRACE);
         loop {
             if let Some(reply) = within(time, &mut reply).await {
@@ -81,27 +59,11 @@ impl<P: RemotePolicy, S: Store> KeyQueue<P, S> {
         task: Task,
         asked: Vec<(u32, u32)>,
         extra: u32,
-    ) -> Result<Reply<S>, CallError> {
-        self.call_with(task, asked, extra, Vec::new()).await
-    }
-
-    /// Returns permits of one grant.
-    pub(crate) async fn return_permits(
-        self: &Arc<Self>,
-        unused: Return,
-    ) -> Result<Reply<S>, CallError> {
-        self.call_with(Task::GiveBack, Vec::new(), 0, vec![unused])
-            .await
-    }
-
-    async fn call_with(
-        self: &Arc<Self>,
-        task: Task,
-        asked: Vec<(u32, u32)>,
-        extra: u32,
         returns: Vec<Return>,
     ) -> Result<Reply<S>, CallError> {
-        let ask = |caller| Question {
+        Handle::try_current().expect("a call needs a tokio runtime");
+        let (caller, reply) = oneshot::channel();
+        let question = Question {
             queue: Arc::clone(self),
             task,
             asked,
@@ -109,22 +71,20 @@ impl<P: RemotePolicy, S: Store> KeyQueue<P, S> {
             returns,
             caller: Mutex::new(Some(caller)),
         };
-        self.batcher.ask_once(ask).await
+        self.batcher.push(Arc::new(question), Stage::Idle);
+        self.batcher.reply(reply).await
     }
 }
 
-fn take<T>(kept: &Mutex<Option<T>>) -> Option<T> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-fn is_gone<T>(caller: &Mutex<Option<Caller<T>>>) -> bool {
-    let caller = caller.lock().unwrap_or_else(PoisonError::into_inner);
-    caller.as_ref().is_none_or(oneshot::Sender::is_closed)
+impl<P: RemotePolicy, S: Store> Question<P, S> {
+    fn caller(&self) -> MutexGuard<'_, Option<Caller<S>>> {
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<P: RemotePolicy, S: Store> Source<S> for Question<P, S> {
     fn next(self: Arc<Self>, _: Tick) -> Step<S> {
-        if is_gone(&self.caller) {
+        if self.caller().as_ref().is_none_or(Caller::<S>::is_closed) {
             return Step::Idle;
         }
         let ask = Ask {
@@ -152,7 +112,7 @@ impl<P: RemotePolicy, S: Store> Source<S> for Question<P, S> {
             }
             Err(error) => Err(error),
         };
-        let Some(caller) = take(&self.caller) else {
+        let Some(caller) = self.caller().take() else {
             return;
         };
         if let Err(Ok(reply)) = caller.send(answer)
@@ -169,24 +129,6 @@ impl<P: RemotePolicy, S: Store> Source<S> for Question<P, S> {
     }
 
     fn task_dropped(self: Arc<Self>) {
-        drop(take(&self.caller));
-    }
-}
-
-impl<S: Store> Source<S> for LeaseQuestion<S> {
-    fn next(self: Arc<Self>, _: Tick) -> Step<S> {
-        let leases = take(&self.leases).filter(|_| !is_gone(&self.caller));
-        leases.map_or(Step::Idle, Step::Lease)
-    }
-
-    fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<S>, CallError>) {
-        if let Some(caller) = take(&self.caller) {
-            // The caller may be gone.
-            let _ = caller.send(answer.map(Answer::into_numbers));
-        }
-    }
-
-    fn task_dropped(self: Arc<Self>) {
-        drop(take(&self.caller));
+        drop(self.caller().take());
     }
 }

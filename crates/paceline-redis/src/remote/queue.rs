@@ -277,11 +277,6 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
         denial.max(self.pause(now))
     }
 
-    /// Forgets what the outage policy decided: something has changed since.
-    pub(crate) fn drop_fallback_denial(&mut self) {
-        self.denial.take_if(|denial| denial.is_of_outage());
-    }
-
     /// Whether [`record`](Self::record) keeps everything that matters. `down_since` is the start of the present outage.
     pub(crate) fn is_idle(&self, now: Tick, down_since: Option<Tick>) -> bool {
         let is_insured = |(since, _): &(Tick, P::State)| Some(*since) == down_since;

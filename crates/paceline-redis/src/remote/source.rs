@@ -4,7 +4,7 @@ use std::sync::Arc;
 use paceline::time::Tick;
 
 use super::error::CallError;
-use super::{Ask, Reply, Store};
+use super::{Ask, LeaseCall, Reply, Store};
 
 /// A queue of requests that the batcher sends: of one key, or of a lease pool.
 ///
@@ -34,17 +34,7 @@ pub(super) type AnySource<S> = Arc<dyn Source<S>>;
 #[derive(Debug)]
 pub(crate) enum Answer<S: Store> {
     Decided(Reply<S>),
-    Leases(Vec<i64>),
-}
-
-impl<S: Store> Answer<S> {
-    /// The reply to a question about leases.
-    pub(crate) fn into_numbers(self) -> Vec<i64> {
-        match self {
-            Self::Leases(numbers) => numbers,
-            Self::Decided(_) => Vec::new(),
-        }
-    }
+    Leases(Vec<u64>),
 }
 
 #[derive(Debug)]
@@ -52,7 +42,7 @@ pub(crate) enum Step<S: Store> {
     /// The id of a question, and the question.
     Ask(u64, Ask<S>),
     /// A question about leases. It is a call of its own.
-    Lease(S::Leases),
+    Lease(LeaseCall),
     /// Nothing to ask before `until`, or before a new connection if `or_connected`.
     Sleep {
         until: Tick,

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use testkit::clock::Stopwatch;
-use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::task::JoinSet;
 
 use super::server::{Client, Server};
-use super::{DEADLINE, Process, ms, process};
+use super::{DEADLINE, MINUTE, Process, ms, process};
 use crate::remote::window::Window;
-use crate::remote::{Answer, CallError, OutagePolicy, ServerStats, Source, Stage, Step};
+use crate::remote::{ClassConfig, LeasePool, OutagePolicy, ServerStats};
 use paceline::policy::TokenBucket;
 use paceline::time::{Rate, Tick};
 
@@ -46,24 +45,10 @@ async fn herd(
     waiters.join_all().await
 }
 
-/// Asks for leases once, and reports whether the server answered.
-struct Pool(UnboundedSender<bool>);
-
-impl Source<Client<TokenBucket>> for Pool {
-    fn next(self: Arc<Self>, _: Tick) -> Step<Client<TokenBucket>> {
-        Step::Lease(())
-    }
-
-    fn complete(
-        self: Arc<Self>,
-        _: u64,
-        _: Tick,
-        answer: Result<Answer<Client<TokenBucket>>, CallError>,
-    ) {
-        self.0.send(answer.is_ok()).unwrap();
-    }
-
-    fn task_dropped(self: Arc<Self>) {}
+/// A pool of leases of which one can be held.
+fn pool(process: &Process<TokenBucket>) -> Arc<LeasePool<Client<TokenBucket>>> {
+    let class = ClassConfig::new("key".into(), 1, 1, OutagePolicy::open()).unwrap();
+    LeasePool::new(&process.batcher, MINUTE, vec![class], None).unwrap()
 }
 
 fn assert_calm(stats: ServerStats) {
@@ -78,16 +63,16 @@ fn assert_calm(stats: ServerStats) {
 
 #[tokio::test(start_paused = true)]
 async fn a_herd_of_lease_pools_is_no_outage() {
-    const POOLS: usize = 10_000;
     let process = process(&slow(), OutagePolicy::open()).await;
-    let (sender, mut answers) = mpsc::unbounded_channel();
-    for _ in 0..POOLS {
-        let pool = Arc::new(Pool(sender.clone()));
-        process.batcher.push(pool, Stage::Idle);
+    let mut asking = JoinSet::new();
+    for _ in 0..10_000 {
+        let pool = pool(&process);
+        asking.spawn(async move {
+            assert_eq!(pool.in_use().await, Ok(vec![0]));
+            assert!(!pool.ask(0, false).await.unwrap().unwrap().is_local());
+        });
     }
-    for _ in 0..POOLS {
-        assert_eq!(answers.recv().await, Some(true));
-    }
+    asking.join_all().await;
     assert_calm(process.stats());
 }
 
@@ -105,40 +90,27 @@ async fn a_herd_of_questions_outside_the_queues_is_no_outage() {
     assert_calm(process.stats());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_herd_of_questions_about_leases_is_no_outage() {
-    let process = process(&slow(), OutagePolicy::open()).await;
-    let mut asking = JoinSet::new();
-    for _ in 0..10_000 {
-        let batcher = Arc::clone(&process.batcher);
-        asking.spawn(async move { batcher.ask_leases(()).await });
-    }
-    for counted in asking.join_all().await {
-        assert_eq!(counted, Ok(vec![]));
-    }
-    assert_calm(process.stats());
-}
-
 /// Before it is sent, and while it is under way.
 #[tokio::test(start_paused = true)]
 async fn a_question_about_leases_may_be_dropped() {
     let server = slow();
     let process = process(&server, OutagePolicy::open()).await;
+    let pool = pool(&process);
     for polls in 1..4 {
-        let mut asking = Box::pin(process.batcher.ask_leases(()));
+        let mut asking = Box::pin(pool.in_use());
         for _ in 0..polls {
             assert!(futures::poll!(&mut asking).is_pending());
             tokio::task::yield_now().await;
         }
     }
-    assert_eq!(process.batcher.ask_leases(()).await, Ok(vec![]));
+    assert_eq!(pool.in_use().await, Ok(vec![0]));
     assert_calm(process.stats());
 
     server.kill();
     while process.is_up() {
-        assert!(process.batcher.ask_leases(()).await.is_err());
+        assert!(pool.in_use().await.is_err());
     }
-    let error = process.batcher.ask_leases(()).await.unwrap_err();
+    let error = pool.in_use().await.unwrap_err();
     assert!(error.is_skipped(), "{error}");
 }
 

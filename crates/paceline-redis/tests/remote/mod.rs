@@ -6,6 +6,7 @@ mod clock_steps;
 mod faults;
 mod herd;
 mod late;
+mod lease_queue;
 mod order;
 mod outages;
 mod overrides;
@@ -90,7 +91,7 @@ impl<P: Rule> Process<P> {
             spent: P::spent,
             prefetch,
             outage_policy: self.outage_policy,
-            retuned,
+            retune,
             policy: policy.clone(),
         };
         let batcher = Arc::clone(&self.batcher);
@@ -112,22 +113,16 @@ impl<P: Rule> Process<P> {
     }
 }
 
-/// The settings of a limit.
-type Config<P> = LimitConfig<P, Client<P>>;
-
-fn retuned<P: Rule>(
-    made_with: &Config<P>,
-    (key, _): &(u32, P),
+fn retune<P: Rule>(
+    made_with: &mut LimitConfig<P, Client<P>>,
+    (_, old): &mut (u32, P),
     policy: &P,
-) -> Option<(Config<P>, (u32, P))> {
+) -> Option<()> {
     let share_of = |replicas| Ok::<_, ()>(policy.share_of(replicas));
-    let config = LimitConfig {
-        capacity: policy.capacity(),
-        fallback: made_with.outage_policy.fallback(share_of).ok()?,
-        policy: policy.clone(),
-        ..made_with.clone()
-    };
-    Some((config, (*key, policy.clone())))
+    made_with.fallback = made_with.outage_policy.fallback(share_of).ok()?;
+    made_with.capacity = policy.capacity();
+    (made_with.policy, *old) = (policy.clone(), policy.clone());
+    Some(())
 }
 
 type Limit<P> = LimitHandle<P, Client<P>>;
@@ -179,7 +174,7 @@ impl<P: Rule> Limit<P> {
 
     /// How many permits are left, by a call that takes them.
     async fn take_all(&self) -> Result<u32, CallError> {
-        let reply = self.queue.call(Task::Ask, Vec::new(), u32::MAX).await?;
+        let reply = self.queue.call(Task::Ask, vec![], u32::MAX, vec![]).await?;
         Ok(reply.extra)
     }
 }

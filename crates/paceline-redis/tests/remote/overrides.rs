@@ -6,7 +6,7 @@ use super::server::{Rule, Server};
 use super::{DEADLINE, Limit, MINUTE, Process, ms, plenty, process, settle, wait_of};
 use crate::remote::connection::sleep;
 use crate::remote::{Change, Failure, OutagePolicy};
-use paceline::limiter::{LimiterExt, Mode, Switch, SwitchExt};
+use paceline::limiter::{Event, LimiterExt, Mode, Switch, SwitchExt};
 use paceline::policy::{Decision, SlidingLog};
 
 const SECOND: std::time::Duration = ms(1_000);
@@ -53,7 +53,7 @@ async fn what_is_too_much_for_one_reply_is_read_with_the_next_calls() {
     let old = process(&server, OutagePolicy::closed()).await;
     for key in 0..5 {
         let limit = old.limit(key, SlidingLog::new(5, MINUTE));
-        limit.pause_for(HOUR).await.unwrap();
+        limit.pause_for(HOUR, Event::paused).await.unwrap();
     }
 
     let new = process(&server, OutagePolicy::closed()).await;
@@ -84,7 +84,7 @@ async fn a_pause_holds_here_at_once_and_ends_by_itself() {
 
     let changed = tokio::spawn({
         let limit = limit.clone();
-        async move { limit.pause_for(2 * SECOND).await.unwrap() }
+        async move { limit.pause_for(2 * SECOND, Event::paused).await.unwrap() }
     });
     settle().await;
     assert_eq!(
@@ -124,7 +124,7 @@ async fn a_busy_process_hears_of_a_pause_within_a_second_and_a_trip() {
         passed
     });
     sleep(ms(2_500)).await;
-    one.pause_for(4 * SECOND).await.unwrap();
+    one.pause_for(4 * SECOND, Event::paused).await.unwrap();
     let passed = passing.await.unwrap();
     let (ends, begins) = passed
         .windows(2)
@@ -142,7 +142,7 @@ async fn the_first_request_after_a_long_idle_time_does_not_pass_a_paused_limit()
     let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
     assert!(other.passes(1).await);
     sleep(MINUTE).await;
-    one.pause_for(HOUR).await.unwrap();
+    one.pause_for(HOUR, Event::paused).await.unwrap();
     sleep(MINUTE).await;
     let reads = server.world().reads.len();
 
@@ -157,7 +157,7 @@ async fn the_first_request_after_a_long_idle_time_does_not_pass_a_paused_limit()
     assert!(
         other
             .queue
-            .call(crate::remote::Task::Ask, vec![], 5)
+            .call(crate::remote::Task::Ask, vec![], 5, vec![])
             .await
             .unwrap()
             .extra
@@ -179,13 +179,13 @@ async fn a_waiter_of_an_hour_long_denial_wakes_within_a_second_of_a_change_elsew
         assert!(one.passes(1).await);
         if change == 0 {
             one.retune(SlidingLog::new(2, HOUR)).await.unwrap();
-            one.pause_for(HOUR).await.unwrap();
+            one.pause_for(HOUR, Event::paused).await.unwrap();
         }
         let waited = acquiring(&other);
         let watch = Stopwatch::start();
         sleep(10 * SECOND).await;
         match change {
-            0 => one.resume().await.unwrap(),
+            0 => one.change(Change::Resume, Event::Resumed).await.unwrap(),
             _ => one.retune(SlidingLog::new(2, HOUR)).await.unwrap(),
         }
         let changed = watch.elapsed();
@@ -200,10 +200,10 @@ async fn own_waiters_pass_at_once_after_a_resume() {
     server.world().reply_in = ms(3);
     let process = process(&server, OutagePolicy::closed()).await;
     let limit = process.limit(0, plenty());
-    limit.pause_for(HOUR).await.unwrap();
+    limit.pause_for(HOUR, Event::paused).await.unwrap();
     let waited = acquiring(&limit);
     sleep(ms(500)).await;
-    limit.resume().await.unwrap();
+    limit.change(Change::Resume, Event::Resumed).await.unwrap();
     assert_eq!(waited.await.unwrap(), ms(503));
     assert_eq!(limit.queue.pause(), None);
 }
@@ -249,10 +249,10 @@ async fn a_process_that_only_tries_hears_of_a_resume_and_of_a_retune_within_a_se
     let server = Server::start();
     let slow = SlidingLog::new(1, HOUR);
     let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), slow).await;
-    one.pause_for(HOUR).await.unwrap();
+    one.pause_for(HOUR, Event::paused).await.unwrap();
     assert!(!other.passes(1).await);
     sleep(ms(300)).await;
-    one.resume().await.unwrap();
+    one.change(Change::Resume, Event::Resumed).await.unwrap();
     let tries = async || {
         let watch = Stopwatch::start();
         while !other.passes(1).await {
@@ -270,12 +270,15 @@ async fn a_process_that_only_tries_hears_of_a_resume_and_of_a_retune_within_a_se
 async fn of_two_pauses_in_two_processes_the_later_end_counts() {
     let server = Server::start();
     let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
-    let (long, short) = tokio::join!(one.pause_for(10 * SECOND), other.pause_for(2 * SECOND));
+    let (long, short) = tokio::join!(
+        one.pause_for(10 * SECOND, Event::paused),
+        other.pause_for(2 * SECOND, Event::paused)
+    );
     long.and(short).unwrap();
     for limit in [&one, &other] {
         assert_eq!(wait_of(limit.try_acquire(1).await), 10 * SECOND);
     }
-    one.pause_for(SECOND).await.unwrap();
+    one.pause_for(SECOND, Event::paused).await.unwrap();
     assert_eq!(one.queue.pause(), Some(10 * SECOND));
 }
 
@@ -397,7 +400,7 @@ async fn a_mode_that_is_set_on_the_switch_itself_lasts_until_the_next_read() {
         sleep(ms(1)).await;
     }
     switch.set_mode(Mode::Off);
-    limit.pause_for(HOUR).await.unwrap_err();
+    limit.pause_for(HOUR, Event::paused).await.unwrap_err();
     sleep(MINUTE).await;
     assert!(passes(&limit, &switch, 1).await);
     assert_eq!(switch.mode(), Mode::Off);
@@ -441,7 +444,7 @@ async fn a_limit_that_is_watched_asks_and_passes_whatever_the_answer_is() {
         (4, 2)
     );
 
-    limit.pause_for(HOUR).await.unwrap();
+    limit.pause_for(HOUR, Event::paused).await.unwrap();
     watched.acquire(1).await.unwrap();
     server.world().refused_keys.insert(1);
     let refused = process.limit(1, SlidingLog::new(2, HOUR)).switched(&switch);
@@ -549,7 +552,7 @@ async fn what_is_known_stays_in_force_during_an_outage() {
     let server = Server::start();
     let process = process(&server, OutagePolicy::open()).await;
     let limit = process.limit(0, plenty());
-    limit.pause_for(5 * SECOND).await.unwrap();
+    limit.pause_for(5 * SECOND, Event::paused).await.unwrap();
     let other = process.limit(1, plenty());
     server.kill();
     while !process.batcher.connection.is_down() {
@@ -563,7 +566,7 @@ async fn what_is_known_stays_in_force_during_an_outage() {
     assert_eq!(watch.elapsed(), left);
 
     // A change is made here, and the error says that others may not know.
-    let error = limit.pause_for(SECOND).await.unwrap_err();
+    let error = limit.pause_for(SECOND, Event::paused).await.unwrap_err();
     assert!(error.is_skipped());
     assert!(!limit.passes(1).await);
     let off = Change::Mode(Mode::Off);
@@ -582,7 +585,7 @@ async fn a_flushed_server_keeps_pauses_that_are_known_and_forgets_modes_and_para
     for restarts in [false, true] {
         let server = Server::start();
         let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
-        one.pause_for(10 * SECOND).await.unwrap();
+        one.pause_for(10 * SECOND, Event::paused).await.unwrap();
         let third = process(&server, OutagePolicy::closed()).await;
         let (limit, switch) = (third.limit(1, plenty()), third.switch("a"));
         third.set_mode("a", Mode::Off).await;
@@ -604,7 +607,7 @@ async fn a_flushed_server_keeps_pauses_that_are_known_and_forgets_modes_and_para
             sleep(ms(100)).await;
         }
         // The versions of the new server are not those of the old one.
-        one.pause_for(HOUR).await.unwrap();
+        one.pause_for(HOUR, Event::paused).await.unwrap();
         sleep(SECOND).await;
         let _ = other.try_acquire(1).await;
         settle().await;
@@ -646,7 +649,7 @@ async fn a_refused_read_stops_no_decision_and_is_repeated_after_ten_seconds() {
     assert_eq!((stats.outages, stats.faults), (0, 4));
     let failure = process.batcher.connection.last_failure();
     assert_eq!(failure, Some(Failure::Fault("NOPERM".into())));
-    let error = limit.pause_for(SECOND).await.unwrap_err();
+    let error = limit.pause_for(SECOND, Event::paused).await.unwrap_err();
     assert!(error.server_error().is_some());
     assert!(!limit.passes(1).await);
 }
@@ -661,7 +664,7 @@ async fn prefetched_permits_do_not_pass_a_limit_that_was_paused_a_second_ago() {
     let one = processes[0].limit(0, plenty());
     let other = processes[1].limit_with(0, plenty(), Some((1_000, MINUTE)));
     assert!(other.passes(1).await);
-    one.pause_for(HOUR).await.unwrap();
+    one.pause_for(HOUR, Event::paused).await.unwrap();
     sleep(ms(999)).await;
     assert!(other.passes(1).await, "it may not know yet");
     sleep(ms(1)).await;
@@ -692,7 +695,7 @@ async fn a_resume_during_an_outage_ends_a_denial_that_was_as_long_as_the_pause()
     server.freeze();
     let waiting = limit.join(1);
     settle().await;
-    let _ = limit.pause_for(HOUR).await;
+    let _ = limit.pause_for(HOUR, Event::paused).await;
     server.kill();
     while !process.batcher.connection.is_down() {
         let _ = process.limit(1, plenty()).try_acquire(1).await;
@@ -700,7 +703,7 @@ async fn a_resume_during_an_outage_ends_a_denial_that_was_as_long_as_the_pause()
     }
     assert_eq!(limit.queue.denied(1), limit.queue.pause());
     drop(waiting);
-    let _ = limit.resume().await;
+    let _ = limit.change(Change::Resume, Event::Resumed).await;
     assert!(limit.passes(1).await);
 }
 

@@ -10,8 +10,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::remote::connection::sleep;
 use crate::remote::{
-    Ask, Change, Changes, Failure, Override, Replies, Reply, Return, ServerHealth, ServerRun,
-    Store, Task,
+    Ask, Change, Changes, Failure, LeaseCall, Override, Replies, Reply, Return, ServerHealth,
+    ServerRun, Store, Task,
 };
 use paceline::limiter::Mode;
 use paceline::policy::{Decision, Interval, Policy, SlidingLog, Status, TokenBucket};
@@ -658,8 +658,6 @@ impl<P: Rule> Store for Client<P> {
     type Limit = (u32, P);
     type Params = P;
     type Memory = Stamp;
-    /// Leases are not kept here.
-    type Leases = ();
 
     async fn connect(&self) -> Result<Opened<P>, Failure> {
         let mut world = self.server.world();
@@ -760,8 +758,14 @@ impl<P: Rule> Store for Client<P> {
     }
 
     /// Takes as much time as a key.
-    async fn lease(connection: &Opened<P>, (): &()) -> Result<(u64, Vec<i64>), Failure> {
-        let lease = |world: &mut World<P>| (world.time(), Vec::new());
+    /// Leases are not kept here: all are granted.
+    async fn lease(connection: &Opened<P>, call: &LeaseCall) -> Result<(u64, Vec<u64>), Failure> {
+        let (classes, held) = (call.most.len(), call.renewals.len() + call.wanted.len());
+        let lease = move |world: &mut World<P>| {
+            let time = world.time();
+            let counts = [vec![time, 0, 0], vec![0; classes], vec![1; held]];
+            (time, counts.concat())
+        };
         connection.ask(vec![0], lease).await
     }
 }

@@ -9,27 +9,26 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::remote::{
-    AFTER_FAULT, Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, within,
-};
+use paceline::config::ConfigError;
 use paceline::limiter::Reporter;
 use paceline::policy::Decision;
-
 use paceline::time::Tick;
 use tokio::runtime::Handle;
 
-use super::config::Redis;
-use super::connector::Connector;
+use super::batcher::Batcher;
+use super::connection::within;
+use super::error::{CallError, Event, Failure, ServerError};
 use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseWaiter};
 use super::lease_table::LeaseId;
-use paceline::config::ConfigError;
+use super::source::{Answer, Source, Step};
+use super::{AFTER_FAULT, Store};
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const DEADLINES: u32 = 4;
 
-pub(super) type LeaseAnswer = Result<Option<Lease>, ServerError>;
+pub(crate) type LeaseAnswer = Result<Option<Lease>, ServerError>;
 
 /// A permit in Redis for a limited time. Dropping this guard releases it.
 ///
@@ -83,7 +82,7 @@ pub(super) type LeaseAnswer = Result<Option<Lease>, ServerError>;
 /// a leaked guard is renewed until the process ends.
 #[must_use = "a lease that is dropped at once limits nothing"]
 pub struct Lease {
-    pool: Arc<LeasePool>,
+    pool: Arc<dyn Grantor>,
     class: usize,
     /// `None` if the lease is not in Redis.
     id: Option<LeaseId>,
@@ -93,6 +92,10 @@ pub struct Lease {
 }
 
 impl Lease {
+    fn pool(&self) -> Arc<dyn Grantor> {
+        Arc::clone(&self.pool)
+    }
+
     /// Whether the lease is not in Redis: the [outage policy](crate::OutagePolicy) granted it.
     ///
     /// Such a lease has no end, is never lost, and stays local after the outage. Until it is dropped, only this process knows of
@@ -105,7 +108,8 @@ impl Lease {
     /// Whether another holder may have this permit by now.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.id.is_some_and(|id| self.pool.time_left(id).is_none())
+        self.id
+            .is_some_and(|id| self.pool().time_left(id).is_none())
     }
 
     /// Waits until the lease is lost: for ever if it never is.
@@ -121,12 +125,12 @@ impl Lease {
         let Some(id) = self.id else {
             return pending().await;
         };
-        while let Some((left, lost)) = self.pool.time_left(id) {
-            self.pool.wake();
+        while let Some((left, lost)) = self.pool().time_left(id) {
+            self.pool().wake();
             let mut lost = pin!(lost.notified());
             lost.as_mut().enable();
             // The notification may have been sent in between.
-            if self.pool.time_left(id).is_some() {
+            if self.pool().time_left(id).is_some() {
                 let _ = within(left, lost).await;
             }
         }
@@ -148,8 +152,8 @@ impl Lease {
     pub async fn release(mut self) -> Result<(), CallError> {
         self.is_released = true;
         let (done, is_done) = oneshot::channel();
-        self.pool.release(self.id, self.class, Some(done));
-        match within(self.pool.batcher.connection.deadline(), is_done).await {
+        self.pool().release(self.id, self.class, Some(done));
+        match within(self.pool.deadline(), is_done).await {
             Some(Ok(())) => Ok(()),
             _ => Err(CallError::failed(Failure::Timeout)),
         }
@@ -159,7 +163,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_released {
-            self.pool.release(self.id, self.class, None);
+            self.pool().release(self.id, self.class, None);
         }
         self.reporter.report(paceline::limiter::Event::released(1));
     }
@@ -184,7 +188,7 @@ fn random_name() -> String {
 /// The request of one handle: its class and whether it waits, and the answer. Dropping it leaves the queue, and a lease that was
 /// granted meanwhile is released.
 #[derive(Debug, Default)]
-pub(super) struct LeaseRequest(
+pub(crate) struct LeaseRequest(
     Option<((usize, bool), oneshot::Receiver<LeaseAnswer>)>,
     Option<Reporter>,
 );
@@ -202,24 +206,44 @@ impl Clone for LeaseRequest {
     }
 }
 
-/// A pool of leases in Redis, as this process sees it: a queue that the connection's batcher sends.
-pub(super) struct LeasePool {
-    batcher: Arc<Batcher<Connector>>,
+/// The pool that granted a lease, on any store.
+trait Grantor: Send + Sync {
+    /// How long the lease still lasts, and the notification in case it is lost before; `None` if it is lost.
+    fn time_left(self: Arc<Self>, id: LeaseId) -> Option<(Duration, Arc<Notify>)>;
+
+    /// The guard is gone; `None` stands for a local lease.
+    fn release(
+        self: Arc<Self>,
+        id: Option<LeaseId>,
+        class: usize,
+        done: Option<oneshot::Sender<()>>,
+    );
+
+    /// The batcher looks at the queue again.
+    fn wake(self: Arc<Self>);
+
+    /// How long one call may take.
+    fn deadline(&self) -> Duration;
+}
+
+/// A pool of leases on a server, as this process sees it: a queue that the connection's batcher sends.
+pub(crate) struct LeasePool<S: Store> {
+    batcher: Arc<Batcher<S>>,
     /// The keys of all classes, and that of the marks of waiting processes.
     keys: Arc<[String]>,
     queue: Mutex<LeaseQueue<LeaseAnswer>>,
-    pub(super) reporter: OnceLock<Reporter>,
+    pub(crate) reporter: OnceLock<Reporter>,
 }
 
-impl LeasePool {
+impl<S: Store> LeasePool<S> {
     /// With a key for marks, requests of the first class can wait.
-    pub(super) fn new(
-        redis: &Redis,
+    pub(crate) fn new(
+        batcher: &Arc<Batcher<S>>,
         lease: Duration,
         classes: Vec<ClassConfig>,
         marks_key: Option<String>,
     ) -> Result<Arc<Self>, ConfigError> {
-        let connection = &redis.batcher.connection;
+        let connection = &batcher.connection;
         let shortest = SHORTEST.max(connection.deadline().saturating_mul(DEADLINES));
         if lease < shortest || lease > LONGEST {
             return Err(ConfigError::new(format!(
@@ -231,7 +255,7 @@ impl LeasePool {
         let keys: Arc<[_]> = keys.chain(marks_key).collect();
         let queue = LeaseQueue::new(random_name(), lease, classes, Arc::clone(&keys));
         Ok(Arc::new(Self {
-            batcher: Arc::clone(&redis.batcher),
+            batcher: Arc::clone(batcher),
             keys,
             queue: Mutex::new(queue),
             reporter: OnceLock::new(),
@@ -243,13 +267,13 @@ impl LeasePool {
     }
 
     /// Asks for a lease. A request that `waits` stays until there is one.
-    pub(super) async fn ask(self: &Arc<Self>, class: usize, waits: bool) -> LeaseAnswer {
+    pub(crate) async fn ask(self: &Arc<Self>, class: usize, waits: bool) -> LeaseAnswer {
         let mut request = LeaseRequest::default();
         poll_fn(|cx| self.poll_ask(&mut request, class, waits, cx)).await
     }
 
     /// Asks for a lease, or for the answer to the same request. Another request is dropped.
-    pub(super) fn poll_ask(
+    pub(crate) fn poll_ask(
         self: &Arc<Self>,
         request: &mut LeaseRequest,
         class: usize,
@@ -301,44 +325,18 @@ impl LeasePool {
             answer,
         };
         self.with_queue(|queue| queue.join(waiter));
-        self.wake();
+        Arc::clone(self).wake();
         answered
     }
 
     /// The number of leases of each class.
-    pub(super) async fn in_use(self: &Arc<Self>) -> Result<Vec<u32>, CallError> {
-        let call = self.with_queue(|queue| queue.count_call());
-        let numbers = self.batcher.ask_leases(call).await?;
-        self.with_queue(|queue| queue.read_count(&numbers))
-    }
-
-    /// How long the lease still lasts, and the notification in case it is lost before; `None` if it is lost.
-    fn time_left(self: &Arc<Self>, id: LeaseId) -> Option<(Duration, Arc<Notify>)> {
-        self.with_queue(|queue| {
-            let now = self.batcher.connection.now();
-            let (end, lost) = queue.table.end_of(now, id)?;
-            Some((end.since(now), lost))
-        })
-    }
-
-    /// The guard is gone; `None` stands for a local lease.
-    fn release(
-        self: &Arc<Self>,
-        id: Option<LeaseId>,
-        class: usize,
-        done: Option<oneshot::Sender<()>>,
-    ) {
-        let now = self.batcher.connection.now();
-        self.with_queue(|queue| queue.release(now, id, class, done));
-        self.push();
-    }
-
-    /// The batcher looks at the queue again.
-    fn wake(self: &Arc<Self>) {
-        Handle::try_current().expect("a lease in Redis needs a tokio runtime to wait in");
-        self.push();
-        // A lease that was dropped outside a runtime could not start the task.
-        self.batcher.start_task();
+    pub(crate) async fn in_use(self: &Arc<Self>) -> Result<Vec<u32>, CallError> {
+        let counted = self.with_queue(LeaseQueue::count);
+        Arc::clone(self).wake();
+        let in_use = self.batcher.reply(counted).await?.into_iter();
+        Ok(in_use
+            .map(|count| u32::try_from(count).unwrap_or(u32::MAX))
+            .collect())
     }
 
     fn push(self: &Arc<Self>) {
@@ -355,6 +353,7 @@ impl LeasePool {
         let answers = mem::take(&mut queue.answers);
         let released = mem::take(&mut queue.table.released);
         let lost = mem::take(&mut queue.table.lost);
+        let counted = mem::take(&mut queue.counted);
         drop(queue);
         if !lost.is_empty() {
             let count = lost.len() as u64;
@@ -370,6 +369,9 @@ impl LeasePool {
             // The receiver may be gone.
             let _ = done.send(());
         }
+        for (counter, counted) in counted {
+            let _ = counter.send(counted);
+        }
         for (waiter, outcome) in answers {
             self.send_answer(waiter, outcome);
         }
@@ -383,7 +385,7 @@ impl LeasePool {
                 let connection = &self.batcher.connection;
                 connection.count(|stats| stats.passed_alone += alone);
                 Ok(Some(Lease {
-                    pool: Arc::clone(self),
+                    pool: Arc::clone(self) as _,
                     class: waiter.class,
                     id,
                     is_released: false,
@@ -398,17 +400,52 @@ impl LeasePool {
     }
 }
 
-impl Source<Connector> for LeasePool {
-    fn next(self: Arc<Self>, now: Tick) -> Step<Connector> {
+impl<S: Store> Grantor for LeasePool<S> {
+    fn time_left(self: Arc<Self>, id: LeaseId) -> Option<(Duration, Arc<Notify>)> {
+        self.with_queue(|queue| {
+            let now = self.batcher.connection.now();
+            let (end, lost) = queue.table.end_of(now, id)?;
+            Some((end.since(now), lost))
+        })
+    }
+
+    fn release(
+        self: Arc<Self>,
+        id: Option<LeaseId>,
+        class: usize,
+        done: Option<oneshot::Sender<()>>,
+    ) {
+        let now = self.batcher.connection.now();
+        self.with_queue(|queue| queue.release(now, id, class, done));
+        self.push();
+    }
+
+    fn wake(self: Arc<Self>) {
+        Handle::try_current().expect("a lease in Redis needs a tokio runtime to wait in");
+        self.push();
+        // A lease that was dropped outside a runtime could not start the task.
+        self.batcher.start_task();
+    }
+
+    fn deadline(&self) -> Duration {
+        self.batcher.connection.deadline()
+    }
+}
+
+impl<S: Store> Source<S> for LeasePool<S> {
+    fn next(self: Arc<Self>, now: Tick) -> Step<S> {
         let connection = &self.batcher.connection;
         let (connects, is_down) = (connection.stats().connects, connection.is_down());
         self.with_queue(|queue| queue.next_step(now, connects, is_down))
     }
 
-    fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<Connector>, CallError>) {
+    fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<S>, CallError>) {
         let connection = &self.batcher.connection;
         let (now, down_since) = (connection.now(), connection.health().down_since);
-        let numbers = answer.map(Answer::into_numbers);
+        let numbers = answer.map(|answer| match answer {
+            Answer::Leases(numbers) => numbers,
+            Answer::Decided(_) => Vec::new(),
+        });
         self.with_queue(|queue| queue.complete(now, numbers, down_since));
         self.push();
     }
@@ -424,7 +461,7 @@ impl Source<Connector> for LeasePool {
     }
 }
 
-impl fmt::Debug for LeasePool {
+impl<S: Store> fmt::Debug for LeasePool<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeasePool")
             .field("keys", &self.keys)

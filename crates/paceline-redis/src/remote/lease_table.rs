@@ -6,12 +6,12 @@ use tokio::sync::{Notify, oneshot};
 
 use paceline::time::Tick;
 
-/// Identifies a lease. Its name in Redis is that of the queue and the number.
+/// Identifies a lease. Its name on the server is that of the queue and the number.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct LeaseId {
-    pub(super) number: u64,
+pub(crate) struct LeaseId {
+    pub(crate) number: u64,
     /// From 0.
-    pub(super) class: usize,
+    pub(crate) class: usize,
 }
 
 /// The most leases that one round trip renews, and the most that it releases.

@@ -5,24 +5,21 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::remote::{
-    AFTER_FAILURE, AFTER_FAULT, CallError, Failure, Fallback, OutagePolicy, ServerError, Stage,
-    Step, WHILE_DOWN,
-};
+use paceline::config::ConfigError;
 use paceline::time::Tick;
 
-use super::connector::Connector;
+use super::error::{CallError, Failure, ServerError};
 use super::lease_table::{LeaseId, LeaseTable, PendingRelease};
-use super::policy::divided;
-use super::scripts::LeaseCall;
-use paceline::config::ConfigError;
+use super::outage_policy::{Fallback, OutagePolicy, divided};
+use super::source::{Stage, Step};
+use super::{AFTER_FAILURE, AFTER_FAULT, LeaseCall, Store, WHILE_DOWN};
 
 /// The most requests that wait, and the most that do not, of one round trip.
 const MAX_BATCH: usize = 64;
 
 /// The pause before the process that is next in turn asks again.
 const PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause is also this part of the time for which the place has not changed: a long wait costs few calls.
 const PART_OF_WAIT: u32 = 16;
@@ -32,7 +29,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// A mark stands for three pauses at least, and for this time. A busy process loses its turn only after that.
 const PAUSES_OF_A_MARK: u32 = 3;
-const SHORTEST_MARK: Duration = Duration::from_millis(100);
+pub(super) const SHORTEST_MARK: Duration = Duration::from_millis(100);
 
 /// One lease pool as this process sees it: the requests for leases, the leases held, and those to be released.
 ///
@@ -42,7 +39,8 @@ pub(super) struct LeaseQueue<A> {
     pub(super) table: LeaseTable,
     /// Answers to send after the lock is released.
     pub(super) answers: Vec<(LeaseWaiter<A>, LeaseOutcome)>,
-    /// Names this queue in Redis: its mark, and the first part of the ids of its leases.
+    pub(super) counted: Vec<(oneshot::Sender<Counted>, Counted)>,
+    /// Names this queue on the server: its mark, and the first part of the ids of its leases.
     name: String,
     last_id: u64,
     lease: Duration,
@@ -52,17 +50,19 @@ pub(super) struct LeaseQueue<A> {
     waiters: VecDeque<LeaseWaiter<A>>,
     /// The requests that do not wait.
     tries: VecDeque<LeaseWaiter<A>>,
+    /// Those who asked how many leases there are.
+    counters: Vec<oneshot::Sender<Counted>>,
     round_trip: Option<RoundTrip<A>>,
-    /// The guards of leases in Redis, by class. Guards of lost leases count.
+    /// The guards of leases on the server, by class. Guards of lost leases count.
     guards: Vec<u32>,
-    /// The guards of leases that are not in Redis, by class.
+    /// The guards of leases that are not on the server, by class.
     local: Vec<u32>,
     pub(super) stage: Stage,
     /// How many connections had been made when the batcher looked last.
     connects: u64,
     /// When waiters ask again.
     ask_at: Tick,
-    /// The place of this process among those that wait, from 1, and since when. `None` if it has no mark in Redis.
+    /// The place of this process among those that wait, from 1, and since when. `None` if it has no mark there.
     place: Option<(u32, Tick)>,
     /// How long the last round trip took.
     last_took: Duration,
@@ -72,14 +72,14 @@ pub(super) struct LeaseQueue<A> {
 
 /// One class of leases.
 #[derive(Debug)]
-pub(super) struct ClassConfig {
-    pub(super) key: String,
+pub(crate) struct ClassConfig {
+    pub(crate) key: String,
     /// A lease is granted while there are fewer leases of its class than this.
-    pub(super) own: u64,
+    pub(crate) own: u64,
     /// A lease is granted while there are fewer leases of all classes than this.
-    pub(super) total: u64,
+    pub(crate) total: u64,
     /// An insurance is the number of leases that this process may hold when those of others have ended.
-    pub(super) fallback: Fallback<u32>,
+    pub(crate) fallback: Fallback<u32>,
 }
 
 /// A request for a lease.
@@ -99,6 +99,9 @@ pub(super) enum LeaseOutcome {
     Failed(ServerError),
 }
 
+/// The number of leases of each class.
+pub(super) type Counted = Result<Vec<u64>, CallError>;
+
 /// What the round trip under way carries.
 #[derive(Debug)]
 struct RoundTrip<A> {
@@ -109,10 +112,11 @@ struct RoundTrip<A> {
     asked: Vec<(LeaseWaiter<A>, LeaseId)>,
     renewals: Vec<LeaseId>,
     releases: Vec<PendingRelease>,
+    counters: Vec<oneshot::Sender<Counted>>,
 }
 
 impl ClassConfig {
-    pub(super) fn new(
+    pub(crate) fn new(
         key: String,
         own: u32,
         total: u32,
@@ -142,11 +146,13 @@ impl<A> LeaseQueue<A> {
             keys,
             table: LeaseTable::new(lease),
             answers: Vec::new(),
+            counted: Vec::new(),
             name,
             last_id: 0,
             lease,
             waiters: VecDeque::new(),
             tries: VecDeque::new(),
+            counters: Vec::new(),
             round_trip: None,
             guards: vec![0; classes.len()],
             local: vec![0; classes.len()],
@@ -188,17 +194,11 @@ impl<A> LeaseQueue<A> {
         }
     }
 
-    /// A call that only counts the leases.
-    pub(super) fn count_call(&self) -> LeaseCall {
-        self.script_call(None, Duration::ZERO, &[], &[], &[])
-    }
-
-    /// The number of leases of each class, from the reply to such a call.
-    pub(super) fn read_count(&self, numbers: &[i64]) -> Result<Vec<u32>, CallError> {
-        let parts = parts(numbers, [self.classes.len(), 0, 0]);
-        let count = |count: &i64| u32::try_from(*count).ok();
-        let counts = parts.and_then(|(_, [in_use, ..])| in_use.iter().map(count).collect());
-        counts.ok_or_else(|| malformed(numbers))
+    /// Asks for the number of leases of each class.
+    pub(super) fn count(&mut self) -> oneshot::Receiver<Counted> {
+        let (counter, answer) = oneshot::channel();
+        self.counters.push(counter);
+        answer
     }
 }
 
@@ -207,6 +207,7 @@ impl<A> LeaseQueue<A> {
     /// The batcher's task was dropped with its runtime. Returns the requests, and the notifications of all holders.
     pub(super) fn task_dropped(&mut self, now: Tick) -> (Vec<LeaseWaiter<A>>, Vec<Arc<Notify>>) {
         self.stage = Stage::Idle;
+        self.counters.clear();
         let mut waiters: Vec<_> = self.waiters.drain(..).chain(self.tries.drain(..)).collect();
         if let Some(round_trip) = self.round_trip.take() {
             waiters.extend(self.reply_lost(now, round_trip));
@@ -215,7 +216,12 @@ impl<A> LeaseQueue<A> {
     }
 
     /// What the batcher does next. `connects` is how many connections have been made.
-    pub(super) fn next_step(&mut self, now: Tick, connects: u64, is_down: bool) -> Step<Connector> {
+    pub(super) fn next_step<S: Store>(
+        &mut self,
+        now: Tick,
+        connects: u64,
+        is_down: bool,
+    ) -> Step<S> {
         self.stage = Stage::Idle;
         let before = mem::replace(&mut self.connects, connects);
         if connects > before {
@@ -251,7 +257,9 @@ impl<A> LeaseQueue<A> {
         // Renewals and releases can wait for the end of an outage. Requests cannot: the outage policy may grant them.
         let due = asks.into_iter().chain(maintains.filter(|_| !is_down)).min();
         let due = due.map(|due| due.max(self.paused_until));
-        if !self.tries.is_empty() || due.is_some_and(|due| due <= now) {
+        self.counters.retain(|counter| !counter.is_closed());
+        let is_asked = !self.tries.is_empty() || !self.counters.is_empty();
+        if is_asked || due.is_some_and(|due| due <= now) {
             return Step::Lease(self.call(now));
         }
         if asks.is_none() && self.table.is_idle() {
@@ -286,20 +294,20 @@ impl<A> LeaseQueue<A> {
         let releases = self.table.take_releases();
         let reads_marks = !asked.is_empty() || self.place.is_some();
         let waiting = reads_marks.then_some(waiting);
-        let call = self.script_call(waiting, mark_stands, &releases, &renewals, &asked);
+        let call = self.call_for(waiting, mark_stands, &releases, &renewals, &asked);
         self.round_trip = Some(RoundTrip {
             sent: now,
             mark_stands,
             asked,
             renewals,
             releases,
+            counters: mem::take(&mut self.counters),
         });
         call
     }
 
-    /// A call with the arguments in the order in which the script reads them. `waiting` is how many requests wait; with `None`
-    /// the marks are left alone.
-    fn script_call(
+    /// `waiting` is how many requests wait; with `None` the marks are left alone.
+    fn call_for(
         &self,
         waiting: Option<usize>,
         mark_stands: Duration,
@@ -307,31 +315,24 @@ impl<A> LeaseQueue<A> {
         renewals: &[LeaseId],
         asked: &[(LeaseWaiter<A>, LeaseId)],
     ) -> LeaseCall {
-        // Rounded up: the server never forgets a lease before its holder does.
-        let micros = |time: Duration| time.as_nanos().div_ceil(1_000).to_string();
-        let mut args = vec![micros(self.lease), self.classes.len().to_string()];
-        // Redis does not know the local leases.
+        // The server does not know the local leases.
         let all_local: u64 = self.local.iter().copied().map(u64::from).sum();
-        for (class, local) in self.classes.iter().zip(&self.local) {
-            args.push(class.own.saturating_sub(u64::from(*local)).to_string());
-            args.push(class.total.saturating_sub(all_local).to_string());
-        }
-        let waiting = waiting.map_or_else(|| "-1".into(), |count| count.to_string());
-        args.extend([self.name.clone(), waiting, micros(mark_stands)]);
-        let id_args = |id: &LeaseId| {
-            let name = format!("{}:{}", self.name, id.number);
-            [(id.class + 1).to_string(), name]
-        };
-        args.push(releases.len().to_string());
-        args.extend(releases.iter().flat_map(|release| id_args(&release.id)));
-        args.push(renewals.len().to_string());
-        args.extend(renewals.iter().flat_map(id_args));
-        let waiters = asked.iter().filter(|(waiter, _)| waiter.waits);
-        args.extend([asked.len().to_string(), waiters.count().to_string()]);
-        args.extend(asked.iter().flat_map(|(_, id)| id_args(id)));
+        let classes = self.classes.iter().zip(&self.local);
+        let most = classes.map(|(class, local)| {
+            let own = class.own.saturating_sub(u64::from(*local));
+            [own, class.total.saturating_sub(all_local)]
+        });
         LeaseCall {
             keys: Arc::clone(&self.keys),
-            args,
+            queue: self.name.clone(),
+            lease: self.lease,
+            most: most.collect(),
+            waiting,
+            mark_stands,
+            releases: releases.iter().map(|release| release.id).collect(),
+            renewals: renewals.to_vec(),
+            wanted: asked.iter().map(|(_, id)| *id).collect(),
+            wanted_by_waiters: asked.iter().filter(|(waiter, _)| waiter.waits).count(),
         }
     }
 
@@ -339,18 +340,27 @@ impl<A> LeaseQueue<A> {
     pub(super) fn complete(
         &mut self,
         now: Tick,
-        result: Result<Vec<i64>, CallError>,
+        result: Result<Vec<u64>, CallError>,
         down_since: Option<Tick>,
     ) {
-        let Some(round_trip) = self.round_trip.take() else {
+        let Some(mut round_trip) = self.round_trip.take() else {
             return;
         };
         let (renewed, wanted) = (round_trip.renewals.len(), round_trip.asked.len());
-        let error = match result {
-            Ok(numbers) => match parts(&numbers, [self.classes.len(), renewed, wanted]) {
-                Some(parts) => return self.apply_reply(now, round_trip, parts),
-                None => malformed(&numbers),
-            },
+        let malformed = |numbers| Failure::Fault(format!("an answer of {numbers:?}").into());
+        let read = result.and_then(|numbers: Vec<u64>| {
+            let parts = parts(&numbers, [self.classes.len(), renewed, wanted]);
+            parts.ok_or_else(|| CallError::failed(malformed(numbers)))
+        });
+        let counted = match &read {
+            Ok((_, [in_use, ..])) => Ok(in_use.clone()),
+            Err(error) => Err(error.clone()),
+        };
+        let counters = mem::take(&mut round_trip.counters).into_iter();
+        let counted = counters.map(|counter| (counter, counted.clone()));
+        self.counted.extend(counted);
+        let error = match read {
+            Ok(parts) => return self.apply_reply(now, round_trip, parts),
             Err(error) => error,
         };
         if let Some(fault) = error.server_error() {
@@ -379,9 +389,9 @@ impl<A> LeaseQueue<A> {
         &mut self,
         now: Tick,
         round_trip: RoundTrip<A>,
-        ([_, first_end_in, place], [_, renewed, granted]): ([i64; 3], [&[i64]; 3]),
+        ([_, first_end_in, place], [_, renewed, granted]): ([u64; 3], [Vec<u64>; 3]),
     ) {
-        let first_end_in = Duration::from_micros(u64::try_from(first_end_in).unwrap_or(0));
+        let first_end_in = Duration::from_micros(first_end_in);
         let place = u32::try_from(place).unwrap_or(0);
         let sent = round_trip.sent;
         self.last_took = now.since(sent);
@@ -389,12 +399,12 @@ impl<A> LeaseQueue<A> {
         let released = released.filter_map(|release| release.done);
         self.table.released.extend(released);
         for (id, is_known) in round_trip.renewals.into_iter().zip(renewed) {
-            self.table.renewed(now, sent, id, *is_known == 1);
+            self.table.renewed(now, sent, id, is_known == 1);
         }
         let mut refused = Vec::new();
         let mut was_served = false;
         for ((waiter, id), is_granted) in round_trip.asked.into_iter().zip(granted) {
-            if *is_granted == 1 && self.table.grant(now, sent, id) {
+            if is_granted == 1 && self.table.grant(now, sent, id) {
                 was_served |= waiter.waits;
                 self.guards[waiter.class] += 1;
                 self.answers.push((waiter, LeaseOutcome::Granted(Some(id))));
@@ -426,7 +436,7 @@ impl<A> LeaseQueue<A> {
         pause.saturating_mul(place).min(LONGEST_PAUSE)
     }
 
-    /// Redis may have granted what was asked for, and may have lost all leases. Returns the requests.
+    /// The server may have granted what was asked for, and may have lost all leases. Returns the requests.
     fn reply_lost(&mut self, now: Tick, round_trip: RoundTrip<A>) -> Vec<LeaseWaiter<A>> {
         // The mark lapses.
         self.place = None;
@@ -471,191 +481,11 @@ impl<A> LeaseQueue<A> {
     }
 }
 
-fn malformed(numbers: &[i64]) -> CallError {
-    CallError::failed(Failure::Fault(format!("an answer of {numbers:?}").into()))
-}
-
-/// The parts of the script's reply: its first three numbers, the number of leases of each class, and for each renewed and each
-/// wanted lease whether Redis has it. `None` if it has not as many of these as the `counts`.
-fn parts(numbers: &[i64], counts: [usize; 3]) -> Option<([i64; 3], [&[i64]; 3])> {
+/// The parts of the reply: its first three numbers, the number of leases of each class, and for each renewed and each
+/// wanted lease whether the server has it. `None` if it has not as many of these as the `counts`.
+fn parts(numbers: &[u64], counts: [usize; 3]) -> Option<([u64; 3], [Vec<u64>; 3])> {
     let (head, rest) = numbers.split_first_chunk()?;
     let (in_use, rest) = rest.split_at_checked(counts[0])?;
     let (renewed, granted) = rest.split_at_checked(counts[1])?;
-    (granted.len() == counts[2]).then_some((*head, [in_use, renewed, granted]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LEASE: Duration = Duration::from_secs(10);
-
-    fn at(millis: u64) -> Tick {
-        Tick::from_nanos(millis * 1_000_000)
-    }
-
-    fn millis(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn queue_of(limit: u32) -> LeaseQueue<()> {
-        let class = ClassConfig::new("key".into(), limit, limit, OutagePolicy::closed());
-        LeaseQueue::new("me".into(), LEASE, vec![class.unwrap()], Arc::new([]))
-    }
-
-    fn join(queue: &mut LeaseQueue<()>, waits: bool) -> oneshot::Receiver<()> {
-        let (answer, answered) = oneshot::channel();
-        queue.join(LeaseWaiter {
-            class: 0,
-            waits,
-            answer,
-        });
-        answered
-    }
-
-    /// The arguments of the call that is due now.
-    fn call(queue: &mut LeaseQueue<()>, now: Tick) -> Vec<String> {
-        match queue.next_step(now, 1, false) {
-            Step::Lease(call) => call.args,
-            step => panic!("{step:?}"),
-        }
-    }
-
-    /// Until when the queue has nothing to ask.
-    fn sleep(queue: &mut LeaseQueue<()>, now: Tick) -> Tick {
-        match queue.next_step(now, 1, false) {
-            Step::Sleep { until, .. } => until,
-            step => panic!("{step:?}"),
-        }
-    }
-
-    fn is_idle(queue: &mut LeaseQueue<()>, now: Tick, is_down: bool) -> bool {
-        matches!(queue.next_step(now, 1, is_down), Step::Idle)
-    }
-
-    /// Makes a call that takes no time, and returns how long its mark stands, and the pause until the next call.
-    fn refuse(queue: &mut LeaseQueue<()>, now: Tick, place: i64) -> (Duration, Duration) {
-        let stands = call(queue, now)[6].parse().unwrap();
-        queue.complete(now, Ok(vec![1, 0, place, 2, 0]), None);
-        (Duration::from_micros(stands), sleep(queue, now).since(now))
-    }
-
-    #[test]
-    fn a_call_has_the_order_in_which_the_script_reads_it() {
-        let mut queue = queue_of(2);
-        let answers = [(); 3].map(|()| join(&mut queue, true));
-        let _try = join(&mut queue, false);
-        // Two of three, and the one that does not wait.
-        let wanted = ["3", "2", "1", "me:1", "1", "me:2", "1", "me:3"];
-        let head = ["10000000", "1", "2", "2", "me", "3", "100000"];
-        assert_eq!(
-            call(&mut queue, at(0)),
-            [&head[..], &["0", "0"], &wanted].concat()
-        );
-        queue.complete(at(0), Ok(vec![1, 0, 1, 2, 1, 1, 0]), None);
-        assert_eq!(queue.answers.len(), 3);
-
-        drop(answers);
-        let first = LeaseId {
-            number: 1,
-            class: 0,
-        };
-        queue.release(at(1), Some(first), 0, None);
-        let head = ["10000000", "1", "2", "2", "me", "0", "100000"];
-        let released = ["1", "1", "me:1"];
-        assert_eq!(
-            call(&mut queue, at(1)),
-            [&head[..], &released, &["0", "0", "0"]].concat()
-        );
-    }
-
-    #[test]
-    fn a_call_without_requests_leaves_the_marks_alone() {
-        let mut queue = queue_of(2);
-        let _answer = join(&mut queue, true);
-        call(&mut queue, at(0));
-        queue.complete(at(0), Ok(vec![1, 0, 0, 1, 1]), None);
-        let renewal = at(0).after(LEASE / 3);
-        assert_eq!(call(&mut queue, renewal)[5], "-1");
-    }
-
-    #[test]
-    fn the_pause_grows_with_the_place_and_with_the_time_in_it() {
-        let mut queue = queue_of(1);
-        let _answer = join(&mut queue, true);
-        assert_eq!(refuse(&mut queue, at(0), 3).1, millis(6));
-        assert_eq!(refuse(&mut queue, at(6), 3).1, millis(6));
-        assert_eq!(refuse(&mut queue, at(12), 1).1, millis(2));
-        assert_eq!(refuse(&mut queue, at(60), 1).1, millis(3));
-        assert_eq!(refuse(&mut queue, at(172), 1).1, millis(10));
-
-        // A lease for one of two requests is a new beginning.
-        let _other = join(&mut queue, true);
-        call(&mut queue, at(200));
-        queue.complete(at(200), Ok(vec![1, 0, 1, 1, 1]), None);
-        assert_eq!(refuse(&mut queue, at(200), 1).1, millis(2));
-    }
-
-    #[test]
-    fn a_mark_stands_for_three_pauses_and_at_most_the_time_of_a_lease() {
-        let mut queue = queue_of(1);
-        let _answer = join(&mut queue, true);
-        let mut now = at(0);
-        let mut longest = Duration::ZERO;
-        while now < at(3_600_000) {
-            let (stands, pause) = refuse(&mut queue, now, 20);
-            assert!(stands >= pause * 3 && stands <= LEASE);
-            assert!(stands >= SHORTEST_MARK);
-            longest = longest.max(pause);
-            now = now.after(pause);
-        }
-        assert_eq!(longest, LONGEST_PAUSE);
-    }
-
-    #[test]
-    fn cancelled_waiters_take_their_mark_back_unless_redis_is_down() {
-        let mut queue = queue_of(1);
-        let mut answer = join(&mut queue, true);
-        let (_, pause) = refuse(&mut queue, at(0), 1);
-        answer.close();
-        assert_eq!(sleep(&mut queue, at(0)), at(0).after(pause));
-        assert_eq!(call(&mut queue, at(0).after(pause))[5], "0");
-        queue.complete(at(2), Ok(vec![1, 0, 0, 1]), None);
-        assert!(is_idle(&mut queue, at(2), false));
-
-        let mut answer = join(&mut queue, true);
-        refuse(&mut queue, at(3), 1);
-        answer.close();
-        assert!(is_idle(&mut queue, at(9), true));
-    }
-
-    #[test]
-    fn what_redis_may_have_granted_to_a_dropped_task_is_released() {
-        let mut queue = queue_of(1);
-        let _answer = join(&mut queue, true);
-        call(&mut queue, at(0));
-        let (waiters, _) = queue.task_dropped(at(1));
-        assert_eq!(waiters.len(), 1);
-        let args = call(&mut queue, at(1));
-        assert_eq!(args[7..10], ["1", "1", "me:1"]);
-    }
-
-    #[test]
-    fn a_reply_of_another_shape_is_a_fault() {
-        for reply in [&[][..], &[1, 0, 1], &[1, 0, 1, 1], &[1, 0, 1, 1, 1, 1]] {
-            let mut queue = queue_of(1);
-            let _answer = join(&mut queue, true);
-            call(&mut queue, at(0));
-            queue.complete(at(0), Ok(reply.to_vec()), None);
-            let (_, outcome) = queue.answers.pop().unwrap();
-            assert!(matches!(outcome, LeaseOutcome::Failed(_)), "{outcome:?}");
-        }
-        assert!(
-            queue_of(1)
-                .read_count(&[1, 0, 0, 7])
-                .is_ok_and(|counts| counts == [7])
-        );
-        assert!(queue_of(1).read_count(&[1, 0, 0, -7]).is_err());
-        assert!(queue_of(1).read_count(&[1, 0, 0]).is_err());
-    }
+    (granted.len() == counts[2]).then(|| (*head, [in_use, renewed, granted].map(<[_]>::to_vec)))
 }
