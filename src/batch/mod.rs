@@ -27,7 +27,7 @@ pub(crate) trait Accumulator {
 
     /// Called at every poll of the adapter. The first call starts the first window.
     fn begin(&mut self, now: Tick);
-    /// Adds an item that arrives `now`. Returns what is complete because of it.
+    /// Adds an item that arrives `now`. Returns the groups that it completes.
     #[must_use = "what is complete should leave at once"]
     fn push(&mut self, item: Self::Item, now: Tick) -> Option<Self::Complete>;
     /// When the window of the held items ends; `None` if nothing is held.

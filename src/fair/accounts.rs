@@ -405,7 +405,7 @@ impl Accounts {
         self.clients.lend(slot, needed, own)
     }
 
-    /// Counts permits of the cycle. If some were lent, the sizes of the others are reduced to what is unspent.
+    /// Counts permits of the cycle. If some were lent, the sizes of the others shrink to the unspent rest.
     fn spend(&mut self, cost: u32, has_lent: bool) {
         self.spent = self.spent.saturating_add(cost);
         if has_lent && self.may_divide() {

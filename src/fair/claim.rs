@@ -79,7 +79,7 @@ pub struct ClientTerms {
 }
 
 impl ClientTerms {
-    /// A weight of 1, and no bound on what is lent or borrowed.
+    /// A weight of 1, and no bound on lending or borrowing.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -149,7 +149,7 @@ impl Default for ClientTerms {
     }
 }
 
-/// How what some clients leave is divided among those that need more.
+/// How unused permits are divided among clients that need more.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Division {

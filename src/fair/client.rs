@@ -26,7 +26,7 @@ pub(super) struct Client {
     pub(super) default: u32,
     /// What it may use in this cycle. At least what it used.
     pub(super) size: u32,
-    /// What passed and what was charged. What it pays of `overdrawn` counts, too.
+    /// The permits that passed or were charged, and the part of `overdrawn` that it pays.
     pub(super) used: u32,
     pub(super) refused: u64,
     pub(super) waiting: u64,
@@ -115,7 +115,7 @@ impl Client {
         self.last = Some((now, cost));
     }
 
-    /// Counts permits that were used without a request, of which the cycle had `covered`.
+    /// Counts permits that were used without a request. The cycle had `covered` of them.
     pub(super) fn charge(&mut self, cost: u32, covered: u32, now: Tick, cycle: Duration) {
         self.used = self.used.saturating_add(covered);
         let parts = u64::from(cost - covered) * PERMIT;

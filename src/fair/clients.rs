@@ -122,7 +122,7 @@ impl Clients {
         default_of(&self[slot], capacity, self.weights)
     }
 
-    /// Adds to the size of a client what is spare, and then what others borrowed most and did not spend.
+    /// Adds spare permits to the size of a client, and then unspent permits of the largest borrowers.
     pub(super) fn take_back(&mut self, slot: u32, missing: u32, capacity: u32) {
         let spare = u32::try_from(self.spare(capacity)).unwrap_or(u32::MAX);
         let spare = spare.min(missing);
@@ -163,7 +163,7 @@ impl Clients {
         self.change(slot, |client| client.count(cost, now));
     }
 
-    /// Counts permits that were used without a request, of which the cycle had `covered`. They are within the size of the client.
+    /// Counts permits that were used without a request. The cycle had `covered` of them, within the size of the client.
     pub(super) fn charge(
         &mut self,
         slot: u32,
@@ -270,7 +270,7 @@ impl Clients {
         (self.sized, self.reclaimable, self.lenders) = (sized, reclaimable, None);
     }
 
-    /// Changes what can be taken back as a client changes.
+    /// Updates the sum that can be taken back when a client changes.
     fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Client) -> T) -> T {
         let client = &mut self[slot];
         let before = client.unspent_loan();

@@ -363,7 +363,7 @@ fn merge_waits(known: &mut Option<Duration>, text: &str, unit: Unit, now: Durati
     understood
 }
 
-/// Reads all members, also those after one that is not understood.
+/// Reads all members, also after an unknown member.
 fn each(text: &str, read: impl FnMut(Member<'_>) -> Understood) -> Understood {
     let understood = members(text).map(read).reduce(Result::and);
     understood.unwrap_or(Err(COUNT))

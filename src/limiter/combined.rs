@@ -13,7 +13,7 @@ use super::acquire::{Acquire, AcquireWithin};
 use super::part::{Member, Together, enter, hold, never, peek, refuse_never, reserve, take};
 use super::{Answer, Limiter, Settle, TooCostly};
 
-/// Limits on different handles, of which all pass a request or none counts it: a limit for each user and one for all users.
+/// Limits on different handles, all or nothing: a limit for each user and one for all users.
 ///
 /// It takes a tuple of two to four handles, each a [`Shared`](super::Shared) or that of a key ([`KeyedAt`](super::KeyedAt)), and is a
 /// limiter itself. What wraps a limiter, such as a [`Line`](super::Line) or a [`Switched`](super::Switched), goes around the
@@ -268,7 +268,7 @@ impl<T: Together> Combined<T> {
         decision
     }
 
-    /// Asks for all, and waits for the first of those that would not pass.
+    /// Asks for all, and waits for the first limit that would refuse.
     fn poll_all(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
         let answer = self.with_members(cost, |members| {
             let entered = enter(members);

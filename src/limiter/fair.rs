@@ -346,7 +346,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         reply
     }
 
-    /// Says what waits in a queue after it was used, and wakes others if they may pass earlier now: see [`Account::settle`].
+    /// Tells the account which requests wait after the queue was used, and wakes others that may pass earlier now: see
+    /// [`Account::settle`].
     fn settle(
         &self,
         queue: &FairQueue<K>,
@@ -689,7 +690,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
         Poll::Ready(Ok(decision))
     }
 
-    /// Says what waits, and counts what was `refused`. A handle that waits no more gives the queue back.
+    /// Tells the account which requests wait, and counts the `refused` ones. A handle that waits no more gives the queue back.
     fn settle(&mut self, refused: u32) {
         // A handle that waits is queued, and a look that has passed reserves the position.
         let leaves = self.position.is_none();

@@ -21,9 +21,9 @@ pub struct ClientShare<K> {
     pub key: Option<K>,
     /// What it may use in this cycle.
     pub size: u32,
-    /// What it asked for in the cycle before, or on average, what was refused and what waited included: its size is made of that.
+    /// Its demand in the cycle before, or on average, with refused and waiting requests: its size follows from it.
     pub demand: u32,
-    /// What has passed in this cycle and what was charged, as far as the cycle had it.
+    /// The permits that passed or were charged in this cycle, as far as the cycle had them.
     pub used: u32,
     /// What was refused in this cycle.
     pub refused: u64,
@@ -76,9 +76,9 @@ pub(super) struct FairClients<K> {
     has_to_wake: bool,
 }
 
-/// One client, or all those that find no room.
+/// One client, or the shared overflow client.
 pub(super) struct Client<K> {
-    /// `None` for those that find no room, and in a slot that is not in use.
+    /// `None` for the overflow client and for free slots.
     pub(super) key: Option<K>,
     /// While it has handles.
     queue: Option<Arc<FairQueue<K>>>,
@@ -345,7 +345,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         }
     }
 
-    /// Remembers a new client, or counts it among those that find no room.
+    /// Remembers a new client, or counts it into the overflow client.
     #[cold]
     fn join<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> u32 {
         if self.is_full() {
@@ -371,7 +371,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         has_overflow && self.slots.len() >= self.share().max_clients() as usize
     }
 
-    /// Reads the account of a client, or that which it would have as a new one.
+    /// Reads the account of a client, or the account of a new client.
     pub(super) fn look<Q: AsKey<K> + ?Sized, T>(
         &self,
         key: &Q,
@@ -436,7 +436,7 @@ impl<K> Account<K> {
         lock(&self.clients).wait_behind(self.slot, now, waiters, cost)
     }
 
-    /// Says what waits, and counts what was `refused`. A handle that `leaves` gets the queue, if it was the last one.
+    /// Takes the requests that wait, and counts the `refused` ones. A handle that `leaves` gets the queue, if it was the last handle.
     pub(super) fn settle(
         &mut self,
         waiters: &Waiters,

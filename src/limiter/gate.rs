@@ -182,7 +182,7 @@ impl<L: Limiter> Drop for Gate<L> {
     }
 }
 
-/// How a limiter is asked: to pass, or only to look.
+/// The question to a limiter: may it pass, or what would it answer.
 type Ask<L> = fn(&mut L, u32, &mut Context<'_>) -> Poll<Result<Decision, <L as Limiter>::Error>>;
 
 /// The answer for one permit.

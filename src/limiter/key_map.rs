@@ -37,7 +37,7 @@ pub enum WhenFull<P> {
     Wait,
     /// The request passes, and the key is not remembered. [`Stats::held_back`] counts it.
     Pass,
-    /// The request is decided by this policy, with one limit for all keys that find no room.
+    /// The request is decided by this policy, with one overflow limit for all new keys.
     Share(P),
 }
 
@@ -259,7 +259,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         (self.activate(key, &mut None), None)
     }
 
-    /// Keeps of a lent limit what is needed.
+    /// Keeps a lent limit if it has something to remember.
     pub(super) fn take_back<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,

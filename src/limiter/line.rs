@@ -46,7 +46,7 @@ use super::{Gate, Limiter, Limits, Obey, Settle, TooCostly};
 ///
 /// * **[`with_max_waiting`](Self::with_max_waiting)**: a request that would have to wait is refused when so many wait already.
 /// * **[`close`](Self::close)**: every request fails from then on, those that wait included.
-/// * **[`with_jitter`](Self::with_jitter)**: what had to wait waits a little longer, at random.
+/// * **[`with_jitter`](Self::with_jitter)**: adds a random delay to requests that waited.
 ///
 /// It is asked with the verbs of [`LimiterExt`](super::LimiterExt), and every request can fail. Streams take it with
 /// [`try_pace`](crate::stream::PaceStreamExt::try_pace), which ends with the error. Around [`Limits`], such as a

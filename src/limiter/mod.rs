@@ -8,7 +8,7 @@
 //! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
 //! | [`Fair`] | clients that share one capacity, and lend each other what they do not need | one short lock |
-//! | [`Combined`] | several of these, of which all pass a request or none counts it | one short lock each |
+//! | [`Combined`] | several of these, all or nothing | one short lock each |
 //! | [`Line`] | any limiter, with a bound on what waits, an end, and jitter | that of the limiter, and one short lock |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
 //! | [`DynLimiter`] | any limiter in memory, of a type that is chosen at run time; it can be cloned | that of the limiter, and a call through a pointer |

@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::policy::Decision;
 
-/// Receives what a limit decides, and what is done to it.
+/// Receives the decisions of a limit, and its changes.
 ///
 /// A closure that takes an [`Event`] is an observer. One that a limit carries, as with
 /// [`Shared::with_observer`](super::Shared::with_observer), is used by many tasks at once: there the bound is that a *reference*
@@ -157,7 +157,7 @@ pub enum Event {
     },
 }
 
-/// For a limiter of your own, which reports what is done to it.
+/// For a limiter of your own, which reports its changes.
 impl Event {
     /// A pause, of that long from now on.
     #[must_use]
@@ -185,7 +185,7 @@ impl Event {
 }
 
 impl Event {
-    /// Whether it says what became of a request, and not what was done to the limit.
+    /// Whether it is the outcome of a request, and not a change of the limit.
     #[must_use]
     pub const fn is_of_request(&self) -> bool {
         matches!(

@@ -59,7 +59,7 @@ impl<P: Policy> Owned<P> {
         &self.policy
     }
 
-    /// Reads the clock, and counts what has passed without that.
+    /// Reads the clock, and counts the permits that passed without a reading.
     #[inline]
     fn now(&mut self) -> (&P, &mut P::State, &mut Prefetch, Tick) {
         let now = self.clock.now();

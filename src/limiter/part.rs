@@ -85,7 +85,7 @@ pub(super) mod sealed {
     pub trait Together {}
 
     pub trait Part {
-        /// Goes to the limit. Says what holds if there is none, for a key that finds no room.
+        /// Goes to the limit. For a key without a place it returns the answer to give.
         fn enter(&mut self, cost: u32) -> Decision;
 
         /// Where the queue is; 0 without one.
@@ -264,7 +264,7 @@ fn in_order_of_locks<R>(
     done
 }
 
-/// Goes from limit to limit, and waits at the first one that would not pass the request.
+/// Goes from limit to limit, and waits at the first limit that would refuse.
 pub(super) fn hold(members: &mut [Member<'_>], cx: &mut Context<'_>) -> Poll<Decision> {
     for at in 0..members.len() {
         let Member { part, cost, .. } = &mut members[at];

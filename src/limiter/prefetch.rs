@@ -67,7 +67,7 @@ impl Prefetch {
         is_left
     }
 
-    /// Counts what was taken. `now` was read after that.
+    /// Counts the permits that were taken. `now` was read after that.
     #[inline]
     pub(super) fn commit<P: Policy>(&mut self, policy: &P, state: &mut P::State, now: Tick) {
         if self.taken > 0 {
@@ -126,7 +126,7 @@ impl SharedPrefetch {
         }
     }
 
-    /// Ends the offer and notes in `prefetch` what was taken. Returns how many requests took it.
+    /// Ends the offer, adds the permits that were taken to `prefetch`, and returns how many requests took them.
     #[inline]
     pub(super) fn reclaim(&self, prefetch: &mut Prefetch) -> u32 {
         if prefetch.left == 0 {

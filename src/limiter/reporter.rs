@@ -231,7 +231,7 @@ impl Reporter {
         self.0.as_deref().map(HandleEvents::observer)
     }
 
-    /// Reports what was done to the limit: a pause, other parameters.
+    /// Reports a change of the limit: a pause, other parameters.
     pub fn report(&self, event: Event) {
         if let Some(observer) = self.observer() {
             observer.report(event);
@@ -311,7 +311,7 @@ impl fmt::Debug for Reporter {
 pub(crate) enum KeyedObserver<K> {
     /// It does not get the key.
     Same(SharedObserver),
-    /// Makes one that knows the key.
+    /// Makes an observer that knows the key.
     ByKey(AssertUnwindSafe<Arc<dyn Fn(K) -> SharedObserver + Send + Sync>>),
 }
 

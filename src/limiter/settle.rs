@@ -40,7 +40,7 @@ use super::{AcquireError, Limiter};
 /// makes other requests wait until it is settled; too low, it leaves a debt, and requests wait afterwards. Nothing is lost either
 /// way. A request whose number counts as well, whatever it costs, has two limits: an [`All`](crate::policy::All) of them.
 ///
-/// **Window bound**: that of the limit for what is estimated. What is settled above the estimate comes on top of it.
+/// **Window bound**: that of the limit for what is estimated. The excess over the estimate comes on top of it.
 #[doc(alias("reservation", "token budget", "post-paid", "two-phase"))]
 #[diagnostic::on_unimplemented(
     message = "the costs of `{Self}` cannot be settled",

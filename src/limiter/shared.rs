@@ -603,7 +603,7 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     ///
-    /// **Window bound**: what is charged comes on top of it.
+    /// **Window bound**: the charge comes on top of it.
     #[doc(alias("consumeIgnoringRateLimits", "debt", "penalty"))]
     pub fn charge(&self, cost: u32) {
         self.queue.update(|limit, now| limit.charge(now, cost));

@@ -4,9 +4,9 @@ use super::{Event, Observer};
 
 /// An observer that writes [`tracing`](https://docs.rs/tracing) events. Feature `tracing`.
 ///
-/// The target is `paceline`. What becomes of a request is of level `DEBUG`, and what is done to the limit of level `INFO`: a pause,
-/// other parameters. The fields are `limit`, `cost`, `waited`, `retry_in`, `capacity`, `duration`, `count`
-/// and `permits` where they apply; durations as they are printed (`1.5s`).
+/// The target is `paceline`. Request outcomes: `DEBUG`. Changes of the limit (a pause, other parameters): `INFO`. The fields are
+/// `limit`, `cost`, `waited`, `retry_in`, `capacity`, `duration`, `count` and `permits` where they apply; durations as they are
+/// printed (`1.5s`).
 ///
 /// ```
 /// use paceline::limiter::{PolicyExt, TracingObserver};

@@ -43,10 +43,9 @@ use super::{
 ///
 /// * A limit that is in the old policy and in the new one keeps its state.
 /// * If as many others are in the old policy as in the new one, each takes the place of another, in order. To parameters of the
-///   same kind it goes on as that kind does; see there. To another kind it carries over how many permits were missing until the old
-///   one was full: that many are spent in the new one too, `now`, or all that it has if that is less. A debt beyond that is
-///   forgotten.
-/// * Otherwise each new limit begins with as many permits spent as that of the old limits that had spent the most.
+///   same kind it goes on as that kind does; see there. To another kind it carries over the used permits: as many are spent in
+///   the new limit `now`, or all that it has. A debt beyond that is forgotten.
+/// * Otherwise each new limit begins with as many permits spent as the most spent of the old limits.
 ///
 /// # Inside an [`All`](super::All)
 ///

@@ -216,7 +216,7 @@ impl AnyLimit {
         self.full().saturating_sub(self.room(state, now))
     }
 
-    /// The state of an unused limit of which `spent` permits are spent.
+    /// The state of a new limit with `spent` permits spent.
     pub(super) fn begin_with_spent(&self, now: Tick, spent: u32) -> AnyState {
         let mut state = self.fresh(now);
         let left = self.full().saturating_sub(spent);

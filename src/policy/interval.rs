@@ -145,7 +145,7 @@ impl Policy for Interval {
         Status::new(self.quota(), self.room(state, now), reset_in)
     }
 
-    /// Only the cost of the latest request can be refunded, and what was charged since.
+    /// Only the cost of the latest request can be refunded, and later charges.
     fn refund(&self, state: &mut IntervalState, _now: Tick, cost: u32) {
         let cost = cost.min(state.refundable);
         state.cost -= cost;

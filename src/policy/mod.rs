@@ -320,7 +320,7 @@ fn decide_in_window(
     Decision::from(open_at(room), now)
 }
 
-/// The [`room`](Policy::room) of a window of at most `limit`, of which `spent` still counts.
+/// The [`room`](Policy::room) of a window of at most `limit` with `spent` permits in it.
 fn room_in_window(limit: u32, spent: u64) -> u32 {
     limit.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX))
 }

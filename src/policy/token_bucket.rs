@@ -96,7 +96,7 @@ impl TokenBucket {
         Self { start: 0, ..self }
     }
 
-    /// Starts with this number of tokens when the limit is created, for example with what was left before a restart.
+    /// Starts with this number of tokens when the limit is created, for example as many as were left before a restart.
     ///
     /// ```
     /// use paceline::policy::{Policy, TokenBucket};

@@ -178,7 +178,7 @@ impl Delays {
         mean
     }
 
-    /// The delays of the probe that is due, and of those that would have been due since: their sum, and how many they are.
+    /// The delays of the probe that is due and of the missed ones: their sum and their number.
     fn so_far(&mut self) -> (f64, f64) {
         let now = self.clock.now();
         if now < self.due {

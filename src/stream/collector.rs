@@ -86,7 +86,7 @@ impl<S, A: Accumulator> Collector<S, A> {
         Poll::Ready(this.accumulator.take(now))
     }
 
-    /// Whether what is held has to leave now.
+    /// Whether the held items have to leave now.
     pub(super) fn is_due(self: Pin<&mut Self>) -> bool {
         let this = self.project();
         this.accumulator.is_due(this.clock.now())
@@ -98,7 +98,7 @@ impl<S, A: Accumulator> Collector<S, A> {
         this.accumulator.end(this.clock.now())
     }
 
-    /// Waits until what is held is due. Pending for ever if nothing is held.
+    /// Waits until the held items are due. Pending for ever if nothing is held.
     fn poll_due(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Tick> {
         let this = self.project();
         let Some(due) = this.accumulator.due() else {

@@ -26,7 +26,7 @@ pub struct OutOfRange {
     got: Option<Got>,
 }
 
-/// The value that is out of range, or two values of which one is out of a range that the other one bounds.
+/// A value out of its range, or two values where one bounds the range of the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Got {
     /// The bits of two floats.

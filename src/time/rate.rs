@@ -178,7 +178,7 @@ impl FromStr for Rate {
     }
 }
 
-/// The names of each unit, of which the first is displayed, and its nanoseconds. From the shortest to the longest.
+/// The names of each unit (the first is displayed) and its nanoseconds, from the shortest to the longest.
 const UNITS: [(&[&str], u128); 7] = [
     (&["ns"], 1),
     (&["us", "µs", "μs"], 1_000),

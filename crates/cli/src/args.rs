@@ -149,7 +149,7 @@ pub(crate) enum KeyOf {
     Field(usize, u8),
 }
 
-/// The key of lines that have none.
+/// The key of lines without one.
 const NO_KEY: &[u8] = b"-";
 
 impl KeyOf {

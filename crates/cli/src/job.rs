@@ -159,7 +159,7 @@ impl Job {
         });
     }
 
-    /// Says what was not written, and ends the process. What is being written is written whole.
+    /// Reports the lines not written, and ends the process. A line under way is written whole.
     pub(crate) fn end(&self, end: &End) -> ! {
         self.is_ending.store(true, Ordering::SeqCst);
         let output = lock(&self.output);

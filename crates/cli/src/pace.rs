@@ -176,7 +176,7 @@ impl KeyLimits {
         Ok(Self::Local(policy.keyed()))
     }
 
-    /// Counts what has passed as of now, when it is written, and not as of the time when it passed. A slow reader so never sees
+    /// Counts the passed lines as of now, when they are written, and not as of the time when they passed. So a slow reader never sees
     /// lines closer together than the policy says. (Redis counts when a line passes.)
     fn count_now(&self, key: &Vec<u8>, cost: u32) {
         match self {

@@ -12,7 +12,7 @@ use paceline::policy::{
 use paceline::time::Rate;
 use paceline_redis::{OutagePolicy, Redis, RedisPolicy};
 
-/// The limit of a key, or what is wrong with the key.
+/// The limit of a key, or the fault in the key.
 pub(crate) type LimitOf = Arc<dyn Fn(&[u8]) -> Result<DynLimiter, String>>;
 
 /// A command may wait longer for an answer than a service. A permit may be used that much later than Redis counted it.

@@ -183,7 +183,7 @@ impl fmt::Display for ClientKey {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum ProxyHeader {
-    /// `Forwarded` (RFC 7239), of which `for` counts.
+    /// `Forwarded` (RFC 7239): its `for` counts.
     Forwarded,
     /// `X-Forwarded-For`.
     XForwardedFor,
@@ -302,7 +302,7 @@ impl Proxies {
         })
     }
 
-    /// The client behind these proxies, of which `peer` is the last.
+    /// The client behind these proxies; `peer` is the last proxy.
     fn client(
         &self,
         header: ProxyHeader,

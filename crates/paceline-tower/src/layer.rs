@@ -22,7 +22,7 @@ use super::failure::{Failures, OnFailure};
 use super::refusal::RefusalKind;
 use super::terms::{For, Terms};
 
-/// A layer with a limit. `K` says what becomes of a request that does not pass now: it is an
+/// A layer with a limit. `K` is the kind of layer, which refuses a request that does not pass now or lets it wait: an
 /// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer), a [`ConcurrencyLayer`](super::ConcurrencyLayer), an
 /// [`AdaptiveLayer`](super::AdaptiveLayer) or a [`ShedLayer`](super::ShedLayer).
 #[derive(Clone, Debug)]

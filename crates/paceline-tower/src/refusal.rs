@@ -100,7 +100,7 @@ impl Refusal {
         matches!(self.kind, RefusalKind::Shed)
     }
 
-    /// Whether the key of the request cannot be used: the limits refused it, such as one that is too long for limits in Redis.
+    /// Whether the key of the request cannot be used: the limits refused it, such as a key too long for limits in Redis.
     #[must_use]
     pub const fn is_bad_key(&self) -> bool {
         matches!(self.kind, RefusalKind::BadKey(_))

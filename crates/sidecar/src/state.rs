@@ -86,7 +86,7 @@ impl Sidecar {
         Ok(())
     }
 
-    /// Changes a part of the configuration, and returns what holds now.
+    /// Changes a part of the configuration, and returns the present configuration.
     pub(crate) fn change_config(&self, change: impl FnOnce(&mut Config)) -> Arc<Config> {
         let mut guarded = self.config.write().unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut guarded));

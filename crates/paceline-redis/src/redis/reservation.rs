@@ -95,8 +95,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         Ok(RedisReservation { handle, estimate })
     }
 
-    /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. What it has not is
-    /// owed, as with [`Shared::charge`](paceline::limiter::Shared::charge).
+    /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. Any excess
+    /// becomes debt, as with [`Shared::charge`](paceline::limiter::Shared::charge).
     ///
     /// # Errors
     ///

@@ -120,7 +120,7 @@ impl<S: Store> Batcher<S> {
         Ok(())
     }
 
-    /// Has this runtime's task work off what was pushed outside a runtime, if there is something.
+    /// Has this runtime's task work off the sources pushed outside a runtime, if any.
     pub(crate) fn start_task(self: &Arc<Self>) {
         if self.locked().at_work.is_none() {
             self.look_again(|_| ());

@@ -214,7 +214,7 @@ impl<S: Store> Calls<S> {
         self.fails_at().map(|(silent, longest)| silent.min(longest))
     }
 
-    /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
+    /// Fails all calls if nothing was answered in time, and otherwise the calls under way for too long.
     pub(super) fn fail_silent(&mut self, now: Tick) {
         let deadline = self.window.deadline;
         let ends_by = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
@@ -293,7 +293,7 @@ impl<S: Store> Call<S> {
     }
 }
 
-/// Waits for the work, and for what is read at the same time. When the work is done, the read gets that much time at most.
+/// Waits for the work and for the read beside it. When the work is done, the read gets that much time at most.
 async fn beside<A, B>(
     work: impl Future<Output = A>,
     read: impl Future<Output = B>,

@@ -18,7 +18,7 @@ pub struct ServerStats {
     /// Calls without an answer within the deadline, including the wait for a connection. Redis may have counted them: if the
     /// answer comes within a second, and nothing passes in an outage, their permits are given back.
     pub timeouts: u64,
-    /// Calls without a connection, or with one that broke. Redis may have counted them.
+    /// Calls without a connection, or with a broken one. Redis may have counted them.
     pub unreachable: u64,
     /// Calls to a server that could not serve: it was loading, a replica, out of memory, or without its cluster.
     pub unavailable: u64,

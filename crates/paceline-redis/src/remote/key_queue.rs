@@ -22,7 +22,7 @@ use super::{AFTER_FAULT, LimitConfig, RemotePolicy, Reply, Return, SOON, Store, 
 #[derive(Debug)]
 pub(crate) struct KeyQueue<P: RemotePolicy, S: Store> {
     pub(crate) batcher: Arc<Batcher<S>>,
-    /// What the limit was made with. The queue has what is in force.
+    /// The settings the limit was made with. The queue has the ones in force.
     pub(crate) config: Arc<LimitConfig<P, S>>,
     pub(crate) limit: S::Limit,
     queue: Mutex<RequestQueue<P, S>>,
@@ -119,7 +119,7 @@ impl<P: RemotePolicy, S: Store> KeyQueue<P, S> {
         self.with_queue(|queue| queue.pause(now))
     }
 
-    /// Changes what is in force for the limit, here at once and in all processes soon.
+    /// Changes the limit, here at once and in all processes soon.
     pub(crate) async fn change(&self, change: &Change<S::Params>) -> Result<(), CallError> {
         let name = S::override_name(&self.limit);
         self.batcher.change(&name, change).await

@@ -436,7 +436,7 @@ impl<A> LeaseQueue<A> {
         pause.saturating_mul(place).min(LONGEST_PAUSE)
     }
 
-    /// The server may have granted what was asked for, and may have lost all leases. Returns the requests.
+    /// The server may have granted these requests, and may have lost all leases. Returns the requests.
     fn reply_lost(&mut self, now: Tick, round_trip: RoundTrip<A>) -> Vec<LeaseWaiter<A>> {
         // The mark lapses.
         self.place = None;

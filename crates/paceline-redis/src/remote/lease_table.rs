@@ -124,7 +124,7 @@ impl LeaseTable {
         held.into_iter().chain(released).min()
     }
 
-    /// The leases past a sixth of their time: a renewal that is due takes along those that would be due soon.
+    /// The leases past a sixth of their time: a due renewal takes along the leases due soon.
     pub(super) fn to_renew(&self, now: Tick) -> Vec<LeaseId> {
         let is_soon = |(since, _): &&(Tick, LeaseId)| {
             *since < self.unconfirmed_before || since.after(self.lease / 6) <= now

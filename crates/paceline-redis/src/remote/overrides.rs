@@ -24,7 +24,7 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(10);
 pub(crate) struct Override<T> {
     pub(crate) paused_until: Tick,
     pub(crate) mode: Mode,
-    /// The parameters that were replaced, and those that replace them. A limit with other parameters keeps its own.
+    /// The old parameters and the new ones. A limit with other parameters keeps its own.
     pub(crate) params: Option<[T; 2]>,
     /// Whether it was changed here, and the server has not yet returned it.
     pub(crate) is_local: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Changes<T> {
     pub(crate) time: u64,
     /// Identifies the last change. Later changes have a larger version.
     pub(crate) version: u64,
-    /// Whether these are all overrides, and not only what has changed since a version.
+    /// Whether these are all overrides, and not only the changes since a version.
     pub(crate) is_all: bool,
     /// Whether more have changed than one reply holds. They follow `version`.
     pub(crate) has_more: bool,
@@ -226,7 +226,7 @@ impl<S: Store> Overrides<S> {
         }
     }
 
-    /// Reads what has changed on the server since the last read, after the change if there is one.
+    /// Reads the changes on the server since the last read, after making this change, if any.
     pub(crate) async fn exchange(
         &self,
         connection: &Connection<S>,

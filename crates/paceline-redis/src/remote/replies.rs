@@ -138,7 +138,7 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
         }
     }
 
-    /// Denies these requests, and for this time those that cost as much as the first or more. A fault denies every request.
+    /// Denies these requests, and for this time any that costs as much as the first or more. A fault denies every request.
     ///
     /// Answers the requests with a mode that takes this answer, and puts the others back into the queue.
     pub(crate) fn deny(

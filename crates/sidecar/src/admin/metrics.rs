@@ -1,4 +1,4 @@
-//! `/metrics`: what is true at the scrape. Requests pay nothing for it, and clients that went leave no series.
+//! `/metrics`: the values at the scrape. Requests pay nothing for it, and clients that went leave no series.
 
 use std::fmt::{Error, Write};
 use std::sync::Arc;

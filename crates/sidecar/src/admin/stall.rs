@@ -29,7 +29,7 @@ impl Stall {
         }
     }
 
-    /// Passes a finished write on, and ends one that has waited too long.
+    /// Passes a finished write on, and ends a write that has waited too long.
     fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
         if written.is_ready() {
             self.is_armed = false;

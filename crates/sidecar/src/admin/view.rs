@@ -54,13 +54,13 @@ pub(super) struct ClientView {
     pub(super) size: u32,
     /// What it attempted in the last cycle.
     pub(super) demand: u32,
-    /// What passed and what was refused in this cycle.
+    /// Permits passed and refused in this cycle.
     pub(super) used: u32,
     pub(super) refused: u64,
     pub(super) lent: u32,
     pub(super) borrowed: u32,
     pub(super) waiting: u64,
-    /// What passed and what was refused since the client came.
+    /// Permits passed and refused since the client came.
     pub(super) passed_total: u64,
     pub(super) refused_total: u64,
 }

@@ -19,7 +19,7 @@ const FEWEST_HEAD_BYTES: usize = 8 * 1024;
 /// A head of this size is kept in memory for each connection.
 const MOST_HEAD_BYTES: usize = 16 * 1024 * 1024;
 
-/// Reports what is wrong: the key and the words.
+/// Reports a fault: the key and the message.
 pub(super) fn check(draft: &Draft, mut wrong: impl FnMut(&str, String)) {
     numbers(draft, &mut wrong);
     share(draft, &mut wrong);

@@ -54,9 +54,9 @@ pub(crate) struct Config {
     pub(crate) concurrency: Option<Concurrency>,
     /// The shedder of this worker; `None`: off.
     pub(crate) shed: Option<Shed>,
-    /// How long what may take.
+    /// Timeouts.
     pub(crate) timeouts: Timeouts,
-    /// How much of what there may be.
+    /// Size limits.
     pub(crate) bounds: Bounds,
     /// How the end goes.
     pub(crate) drain: Drain,
@@ -162,7 +162,7 @@ pub(crate) struct Shed {
     pub(crate) ramp: Duration,
 }
 
-/// How long what may take.
+/// Timeouts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Timeouts {
     /// Until the head of a request is complete, counted from its first byte, or from the connect.
@@ -179,7 +179,7 @@ pub(crate) struct Timeouts {
     pub(crate) upstream_idle: Duration,
 }
 
-/// How much of what there may be.
+/// Size limits.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Bounds {
     /// Bytes of the head of a request. Not changed by a reload, nor are the fields and the streams.
@@ -202,7 +202,7 @@ pub(crate) struct Drain {
 }
 
 impl Config {
-    /// The defaults, for what has one.
+    /// The default values.
     #[must_use]
     pub(crate) fn new(
         listen: SocketAddr,

@@ -375,7 +375,7 @@ impl Draft {
         }
     }
 
-    /// The draft of which a configuration was made.
+    /// The draft that a configuration was made from.
     pub(super) fn of(config: Config) -> Self {
         let mut draft = Self::new();
         match &config.client {

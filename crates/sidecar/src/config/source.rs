@@ -64,7 +64,7 @@ pub(super) struct Place {
     pub(super) column: usize,
 }
 
-/// What was read so far, with what is wrong in it.
+/// The settings read so far, and their faults.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) draft: Draft,
@@ -161,7 +161,7 @@ impl Source {
         }
     }
 
-    /// Takes a value, or reports what is wrong with its text.
+    /// Takes a value, or reports a fault in its text.
     fn set(&self, reading: &mut Reading, setting: &Setting, text: &str, origin: Origin) {
         reading.origins.insert(setting.key.to_owned(), origin);
         if let Err(error) = (setting.field)(&mut reading.draft).set(text) {

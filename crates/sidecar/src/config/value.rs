@@ -1,4 +1,4 @@
-//! Values as text: how each kind is written, and the words for one that is wrong.
+//! Values as text: how each kind is written, and the message for a wrong one.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

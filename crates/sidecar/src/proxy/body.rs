@@ -24,7 +24,7 @@ enum Kind {
     Streamed(Box<Download>),
 }
 
-/// The body of a response on its way to the client, with what is held until its end.
+/// The body of a response on its way to the client, with the permits held until its end.
 pub(super) struct Download {
     pub(super) body: Incoming,
     /// Without a byte for so long it ends.

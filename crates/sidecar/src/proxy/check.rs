@@ -6,7 +6,7 @@ use super::problem::Problem;
 
 /// Refuses a request that the sidecar and the upstream could read in two ways, or that a proxy of one service does not know.
 ///
-/// hyper has refused what is wrong in the syntax, the lengths and the codings. It passes these.
+/// Faults that hyper passes. It has refused those of syntax, length and coding.
 pub(super) fn request<B>(request: &Request<B>) -> Result<(), Problem> {
     if *request.method() == Method::CONNECT {
         return Err(Problem::new(

@@ -129,13 +129,13 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
     *name == CONNECTION || HOP_BY_HOP.contains(name)
 }
 
-/// Drops what is about the connection, except the field that names the client.
+/// Drops the fields of the connection, except the field that names the client.
 fn drop_hop_by_hop(headers: &mut HeaderMap, client: Option<&HeaderName>) {
     drop_named(headers, client);
     drop_from_trailers(headers);
 }
 
-/// Drops from trailers what is about the connection.
+/// Drops the fields of the connection from trailers.
 pub(super) fn drop_from_trailers(trailers: &mut HeaderMap) {
     for name in &HOP_BY_HOP {
         // There are few names, and to compare them is quicker than to hash this one.

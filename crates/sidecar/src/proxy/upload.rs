@@ -209,7 +209,7 @@ impl Body for Upload {
 
 /// hyper drops a body when it is complete, or of no more use.
 ///
-/// Of no more use is one that is refused, or answered early. If the connection of the client was closed with bytes unread, it would
+/// An upload that is refused, or answered early, is of no more use. If the connection of the client was closed with bytes unread, it would
 /// be reset, and the answer lost. So they are read for a while, except from a client that has not sent them and waits for that.
 impl Drop for Upload {
     fn drop(&mut self) {

@@ -136,7 +136,7 @@ impl Upstream {
         }
     }
 
-    /// A new connection, or a stream of the one that all requests share.
+    /// A new connection, or a stream of the shared connection.
     async fn connect(&self, timeouts: &Timeouts) -> Result<Lease, Failure> {
         let connecting = async {
             if self.is_h2c {

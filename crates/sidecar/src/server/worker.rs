@@ -146,7 +146,7 @@ impl Worker {
         true
     }
 
-    /// Once a tick: cuts what is late, and forgets what has ended.
+    /// Once a tick: cuts late connections, and forgets ended ones.
     fn look(&mut self) {
         self.clock.advance();
         self.complaints.tick(&self.clock);
