@@ -3,6 +3,11 @@ use core::hash::Hash;
 use std::collections::HashMap;
 
 /// A key, or a borrowed form of it, such as `str` for keys of type `String`. Implemented for every `Q` with `K: Borrow<Q>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key, and no borrowed form of a key, of type `{K}`",
+    label = "expected a key",
+    note = "a limit by `String` takes a `&str` or a `&String`, a limit by number a reference to the number"
+)]
 pub trait AsKey<K>: Hash {
     /// The key, to be kept.
     fn to_key(&self) -> K;
@@ -18,6 +23,7 @@ pub trait AsKey<K>: Hash {
     fn remove_from<V>(&self, map: &mut HashMap<K, V>) -> Option<V>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<K: Hash + Eq + Borrow<Q>, Q: Hash + Eq + ToOwned<Owned = K> + ?Sized> AsKey<K> for Q {
     fn to_key(&self) -> K {
         self.to_owned()
