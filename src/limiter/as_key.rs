@@ -6,7 +6,7 @@ use std::collections::HashMap;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no key, and no borrowed form of a key, of type `{K}`",
     label = "expected a key",
-    note = "a limit by `String` takes a `&str` or a `&String`, a limit by number a reference to the number"
+    note = "a key is asked by reference: a `String` also by a `&str`, so a limit by text is `keyed::<String>()`"
 )]
 pub trait AsKey<K>: Hash {
     /// The key, to be kept.
