@@ -4,7 +4,7 @@ use futures::future::join_all;
 use testkit::clock::Stopwatch;
 
 use super::server::Server;
-use super::{ms, plenty, process, settle};
+use super::{acquiring, ms, one, plenty, process, settle};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
 use paceline::policy::SlidingLog;
@@ -56,7 +56,7 @@ async fn keys_gather_for_a_millisecond_while_a_call_is_under_way() {
     let ask = |keys: Range<u32>| {
         for key in keys {
             let limit = process.limit(key, plenty());
-            tokio::spawn(async move { limit.acquire(1).await });
+            acquiring(&limit, 1);
         }
         settle()
     };
@@ -77,9 +77,8 @@ async fn keys_gather_for_a_millisecond_while_a_call_is_under_way() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_one_key_share_a_call() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(70, ms(60_000)));
+    let (server, _process, limit) =
+        one(OutagePolicy::closed(), SlidingLog::new(70, ms(60_000))).await;
 
     let answers = join_all((0..100).map(|_| limit.passes(1))).await;
     assert_eq!(answers.iter().filter(|passed| **passed).count(), 70);

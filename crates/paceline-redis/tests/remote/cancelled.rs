@@ -7,16 +7,14 @@ use std::task::{Context, Wake, Waker};
 use testkit::clock::Stopwatch;
 
 use super::server::Server;
-use super::{Limit, MINUTE, WaitMode, ms, process, settle, wait_of, within};
+use super::{Limit, MINUTE, WaitMode, ms, one, process, settle, wait_of, within};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
 use paceline::policy::{Decision, Interval, SlidingLog};
 
 #[tokio::test(start_paused = true)]
 async fn a_request_dropped_before_it_is_sent_takes_no_call() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(3, MINUTE)).await;
     drop(limit.join(1));
     settle().await;
     assert_eq!(server.world().calls.len(), 0);
@@ -34,9 +32,7 @@ impl Wake for Owner {
 
 #[tokio::test(start_paused = true)]
 async fn a_waker_that_owns_a_waiter_is_dropped_outside_the_lock() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    let (_server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, MINUTE)).await;
     for is_polled_again in [false, true] {
         let owner = Owner {
             _handle: limit.join(1),
@@ -171,9 +167,8 @@ async fn a_returned_permit_is_never_the_permit_of_another() {
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_kept_for_100_ms_and_then_void() {
     for (idle, calls) in [(99, 1), (100, 2), (101, 2)] {
-        let server = Server::start();
-        let process = process(&server, OutagePolicy::closed()).await;
-        let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+        let (server, _process, limit) =
+            one(OutagePolicy::closed(), SlidingLog::new(3, MINUTE)).await;
         let mut handle = limit.join(2);
         settle().await;
         sleep(ms(idle)).await;
@@ -187,9 +182,7 @@ async fn a_permit_is_kept_for_100_ms_and_then_void() {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_cost_returns_the_permits_of_the_old_one() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    let (_server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(5, MINUTE)).await;
     let mut handle = limit.join(4);
     settle().await;
     let answer = poll_fn(|cx| handle.poll_ask(5, WaitMode::Wait, cx)).await;
@@ -199,9 +192,7 @@ async fn a_changed_cost_returns_the_permits_of_the_old_one() {
 
 #[tokio::test(start_paused = true)]
 async fn permits_of_the_outage_policy_are_not_returned_to_the_server() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    let (server, process, limit) = one(OutagePolicy::open(), SlidingLog::new(5, MINUTE)).await;
     limit.acquire(3).await.unwrap();
     for _ in 0..5 {
         let asking = limit.join(1);
@@ -217,9 +208,8 @@ async fn permits_of_the_outage_policy_are_not_returned_to_the_server() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_leaves_counts_nothing() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(2, ms(1_000)));
+    let (_server, _process, limit) =
+        one(OutagePolicy::closed(), SlidingLog::new(2, ms(1_000))).await;
     limit.acquire(2).await.unwrap();
     for cost in [1, 2, 1] {
         let left = within(ms(10), limit.acquire(cost)).await;

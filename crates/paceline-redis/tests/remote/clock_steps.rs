@@ -3,7 +3,7 @@
 use testkit::clock::Stopwatch;
 
 use super::server::Server;
-use super::{ms, process};
+use super::{ms, one, process};
 use crate::remote::OutagePolicy;
 use paceline::policy::SlidingLog;
 
@@ -11,9 +11,7 @@ const HOUR: i64 = 3_600_000_000;
 
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_back_costs_one_window_and_one_lost_state() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(2, ms(100)));
+    let (server, process, limit) = one(OutagePolicy::closed(), SlidingLog::new(2, ms(100))).await;
     for _ in 0..4 {
         limit.acquire(1).await.unwrap();
     }
@@ -50,9 +48,7 @@ async fn another_process_goes_on_too_when_the_clock_was_set_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_forward_passes_one_burst() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(2, ms(100)));
+    let (server, process, limit) = one(OutagePolicy::closed(), SlidingLog::new(2, ms(100))).await;
     limit.acquire(2).await.unwrap();
     server.world().step += HOUR;
     let watch = Stopwatch::start();

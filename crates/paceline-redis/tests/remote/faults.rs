@@ -6,7 +6,7 @@ use futures::future::join_all;
 use testkit::clock::Stopwatch;
 
 use super::server::Server;
-use super::{MINUTE, WaitMode, ms, plenty, process, settle};
+use super::{MINUTE, WaitMode, acquiring, ms, one, plenty, process, settle, within};
 use crate::remote::connection::sleep;
 use crate::remote::{Failure, OutagePolicy};
 use paceline::policy::Decision;
@@ -85,12 +85,9 @@ async fn a_server_that_cannot_serve_is_an_outage_and_no_fault() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_call_is_a_failure_and_no_hang() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.world().panics = true;
-    let waiter = limit.clone();
-    let waiting = tokio::spawn(async move { waiter.acquire(1).await });
+    let waiting = acquiring(&limit, 1);
     for _ in 0..20 {
         assert!(!limit.passes(1).await);
         sleep(ms(50)).await;
@@ -102,11 +99,7 @@ async fn a_panic_in_a_call_is_a_failure_and_no_hang() {
     assert!(cause.to_string().contains("panic"), "{cause}");
 
     server.world().panics = false;
-    super::within(MINUTE, waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    within(MINUTE, waiting).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

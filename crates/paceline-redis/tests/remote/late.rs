@@ -7,7 +7,9 @@ use testkit::clock::{self, Stopwatch};
 use tokio::task::JoinSet;
 
 use super::server::Server;
-use super::{DEADLINE, MINUTE, Process, ms, plenty, process, settle, wait_of};
+use super::{
+    DEADLINE, MINUTE, Process, acquiring, counted, ms, one, plenty, process, settle, wait_of,
+};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
 use paceline::policy::SlidingLog;
@@ -15,9 +17,7 @@ use paceline::policy::SlidingLog;
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_has_come_is_taken_however_late_the_process_wakes() {
     for late in [ms(26), ms(99), ms(1_000), MINUTE] {
-        let server = Server::start();
-        let process = process(&server, OutagePolicy::closed()).await;
-        let limit = process.limit(0, plenty());
+        let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
         server.world().reply_in = ms(3);
         server.world().late_after_reply = late;
         limit.acquire(1).await.unwrap();
@@ -46,9 +46,7 @@ async fn a_reply_that_comes_while_the_process_stands_still_is_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_is_read_late_is_void_and_returned() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(10, MINUTE));
+    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(10, MINUTE)).await;
     server.world().reply_in = ms(3);
     server.world().late_after_reply = DEADLINE + ms(100);
     limit.acquire(4).await.unwrap();
@@ -59,9 +57,7 @@ async fn a_permit_that_is_read_late_is_void_and_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn queued_requests_are_answered_at_their_deadlines_during_silence() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, _process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.world().loses_replies = true;
     let asked = (0..30).map(|number| {
         let limit = limit.clone();
@@ -211,9 +207,7 @@ async fn a_caller_whose_call_is_late_gets_what_the_outage_policy_decides() {
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_sleeps_while_nothing_is_under_way_notices_nothing() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(1, ms(100)));
+    let (_server, process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, ms(100))).await;
     for _ in 0..3 {
         limit.acquire(1).await.unwrap();
         clock::jump(MINUTE).await;
@@ -224,18 +218,11 @@ async fn a_process_that_sleeps_while_nothing_is_under_way_notices_nothing() {
     );
 }
 
-/// What the server counts of a limit, in all.
-fn counted(server: &Server<SlidingLog>) -> u32 {
-    let world = server.world();
-    world.counted.iter().map(|(_, _, cost)| cost).sum()
-}
-
 #[tokio::test(start_paused = true)]
 async fn permits_of_a_reply_that_comes_after_its_call_has_failed_are_returned() {
     for (latency, left) in [(30, 0), (990, 0), (1_010, 2)] {
-        let server = Server::start();
-        let process = process(&server, OutagePolicy::closed()).await;
-        let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+        let (server, _process, limit) =
+            one(OutagePolicy::closed(), SlidingLog::new(5, MINUTE)).await;
         server.world().reply_in = ms(latency);
         assert!(!limit.passes(2).await);
         assert_eq!(counted(&server), 2);
@@ -250,9 +237,7 @@ async fn permits_of_a_reply_that_comes_after_its_call_has_failed_are_returned() 
 
 #[tokio::test(start_paused = true)]
 async fn all_permits_taken_by_a_call_that_has_failed_are_returned() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(5, MINUTE)).await;
     server.world().reply_in = ms(30);
     assert!(limit.take_all().await.is_err());
     assert_eq!(counted(&server), 5);
@@ -264,14 +249,12 @@ async fn all_permits_taken_by_a_call_that_has_failed_are_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_first_call_is_answered_late_pays_once() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(9, MINUTE));
+    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(9, MINUTE)).await;
     server.world().reply_in = ms(30);
-    let waiter = tokio::spawn(async move { limit.acquire(3).await });
+    let waiter = acquiring(&limit, 3);
     settle().await;
     server.world().reply_in = ms(1);
-    waiter.await.unwrap().unwrap();
+    waiter.await.unwrap();
     assert_eq!(counted(&server), 6);
     sleep(ms(30)).await;
     settle().await;
@@ -281,9 +264,7 @@ async fn a_waiter_whose_first_call_is_answered_late_pays_once() {
 /// The server has to count them, because as many have passed.
 #[tokio::test(start_paused = true)]
 async fn permits_that_the_outage_policy_has_passed_are_not_returned() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    let (server, _process, limit) = one(OutagePolicy::open(), SlidingLog::new(5, MINUTE)).await;
     server.world().reply_in = ms(30);
     assert!(limit.passes(2).await);
     server.world().reply_in = ms(1);
@@ -295,19 +276,14 @@ async fn permits_that_the_outage_policy_has_passed_are_not_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_reply_ends_the_wait_that_its_permit_has_caused() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, MINUTE)).await;
     server.world().reply_in = ms(500);
     let watch = Stopwatch::start();
-    let waiting = tokio::spawn({
-        let limit = limit.clone();
-        async move { limit.acquire(1).await }
-    });
+    let waiting = acquiring(&limit, 1);
     sleep(DEADLINE + ms(1)).await;
     server.world().reply_in = ms(1);
     // The second call is denied for a minute, because the server has counted the first.
-    waiting.await.unwrap().unwrap();
+    waiting.await.unwrap();
     assert!(watch.elapsed() < ms(510), "{:?}", watch.elapsed());
     assert_eq!(server.world().counted.len(), 2);
 }

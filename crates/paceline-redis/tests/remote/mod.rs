@@ -24,6 +24,9 @@ use std::time::Duration;
 use paceline::limiter::{Limiter, Reporter, Switch};
 use paceline::policy::{Decision, SlidingLog};
 
+use testkit::clock::Stopwatch;
+use tokio::task::JoinHandle;
+
 use super::connection::sleep;
 use super::request::Asked;
 use super::{
@@ -200,6 +203,38 @@ async fn process<P: Rule>(server: &Server<P>, outage_policy: OutagePolicy) -> Pr
     let process = Process::of(server, outage_policy);
     process.connect().await;
     process
+}
+
+/// A server, a connected process, and a limit of it.
+async fn one<P: Rule>(when_down: OutagePolicy, policy: P) -> (Server<P>, Process<P>, Limit<P>) {
+    let server = Server::start();
+    let process = process(&server, when_down).await;
+    let limit = process.limit(0, policy);
+    (server, process, limit)
+}
+
+/// Tries until the process notices that the server is gone.
+async fn notice<P: Rule>(process: &Process<P>, limit: &Limit<P>) {
+    while !process.batcher.connection.is_down() {
+        let _ = limit.try_acquire(1).await;
+        sleep(ms(1)).await;
+    }
+}
+
+/// Waits in a task of its own, and returns for how long.
+fn acquiring<P: Rule>(limit: &Limit<P>, cost: u32) -> JoinHandle<Duration> {
+    let limit = limit.clone();
+    let watch = Stopwatch::start();
+    tokio::spawn(async move {
+        limit.acquire(cost).await.unwrap();
+        watch.elapsed()
+    })
+}
+
+/// How many permits the server has counted.
+fn counted<P: Rule>(server: &Server<P>) -> u32 {
+    let world = server.world();
+    world.counted.iter().map(|(.., cost)| cost).sum()
 }
 
 /// A limit that no test reaches.

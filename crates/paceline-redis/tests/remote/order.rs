@@ -7,7 +7,7 @@ use testkit::clock::Stopwatch;
 use tokio::task::JoinSet;
 
 use super::server::Server;
-use super::{Limit, MINUTE, WaitMode, ms, process, settle, wait_of};
+use super::{Limit, MINUTE, WaitMode, ms, one, process, settle, wait_of};
 use crate::remote::OutagePolicy;
 use paceline::policy::{Decision, SlidingLog};
 
@@ -43,9 +43,7 @@ async fn waiters_pass_in_the_order_in_which_they_joined() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cheaper_request_does_not_overtake() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(10, MINUTE));
+    let (_server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(10, MINUTE)).await;
     let passed = join_all([4, 4, 4, 1, 2].map(|cost| limit.passes(cost))).await;
     assert_eq!(passed, [true, true, false, false, false]);
 }
@@ -146,9 +144,7 @@ async fn a_denial_is_cached_for_its_cost_until_its_retry_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handle_that_waits_and_is_not_polled_delays_others_by_its_permit_only() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(1, ms(50)));
+    let (_server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, ms(50))).await;
     let _idle = limit.join(1);
     let watch = Stopwatch::start();
     for number in 1..=3 {
@@ -159,9 +155,7 @@ async fn a_handle_that_waits_and_is_not_polled_delays_others_by_its_permit_only(
 
 #[tokio::test(start_paused = true)]
 async fn a_try_made_during_a_denied_call_is_denied_too() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, MINUTE)).await;
     limit.acquire(1).await.unwrap();
     server.world().reply_in = ms(20);
     let tries = [0, 6].map(|later| {
@@ -178,9 +172,7 @@ async fn a_try_made_during_a_denied_call_is_denied_too() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_what_the_newest_reply_says() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(9, MINUTE));
+    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(9, MINUTE)).await;
     let left = || {
         limit.queue.with_queue(|queue| {
             let scarcest = queue.known.scarcest;

@@ -5,26 +5,18 @@ use testkit::clock::Stopwatch;
 use tokio::task::JoinSet;
 
 use super::server::Server;
-use super::{DEADLINE, MINUTE, Process, ms, plenty, process, settle, wait_of};
+use super::{
+    DEADLINE, MINUTE, Process, acquiring, ms, notice, one, plenty, process, settle, wait_of,
+};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
 use crate::remote::request::{Asked, Undecided};
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
 use paceline::time::Rate;
 
-/// Tries until the process notices that the server is gone.
-async fn notice<P: super::Rule>(process: &Process<P>, limit: &super::Limit<P>) {
-    while !process.batcher.connection.is_down() {
-        let _ = limit.try_acquire(1).await;
-        sleep(ms(1)).await;
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_breaker_opens_after_three_silent_deadlines() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.world().loses_replies = true;
 
     let watch = Stopwatch::start();
@@ -43,9 +35,7 @@ async fn the_breaker_opens_after_three_silent_deadlines() {
 
 #[tokio::test(start_paused = true)]
 async fn the_breaker_closes_when_a_new_connection_is_answered() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.freeze();
     notice(&process, &limit).await;
     sleep(ms(1_000)).await;
@@ -71,9 +61,7 @@ async fn the_breaker_closes_when_a_new_connection_is_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_silence_after_an_outage_opens_the_breaker_again() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.kill();
     notice(&process, &limit).await;
     server.world().is_reachable = true;
@@ -86,9 +74,7 @@ async fn the_first_silence_after_an_outage_opens_the_breaker_again() {
 
 #[tokio::test(start_paused = true)]
 async fn one_late_reply_is_no_outage() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.world().reply_in = ms(40);
     wait_of(limit.try_acquire(1).await);
     server.world().reply_in = ms(24);
@@ -99,17 +85,14 @@ async fn one_late_reply_is_no_outage() {
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_connection_is_replaced_at_once_and_is_no_outage() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     limit.acquire(1).await.unwrap();
     server.world().reply_in = ms(5);
     let watch = Stopwatch::start();
-    let waiter = limit.clone();
-    let waiting = tokio::spawn(async move { waiter.acquire(1).await });
+    let waiting = acquiring(&limit, 1);
     sleep(ms(2)).await;
     server.cut();
-    waiting.await.unwrap().unwrap();
+    waiting.await.unwrap();
     // 2 ms, two calls to connect, and the call.
     assert_eq!(watch.elapsed(), ms(17));
     let stats = process.stats();
@@ -121,13 +104,10 @@ async fn a_broken_connection_is_replaced_at_once_and_is_no_outage() {
 
 #[tokio::test(start_paused = true)]
 async fn closed_passes_nothing_until_the_server_is_back() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.kill();
     notice(&process, &limit).await;
-    let waiter = limit.clone();
-    let mut waiting = tokio::spawn(async move { waiter.acquire(1).await });
+    let mut waiting = acquiring(&limit, 1);
     for _ in 0..50 {
         assert!(!limit.passes(1).await);
         sleep(ms(20)).await;
@@ -137,16 +117,14 @@ async fn closed_passes_nothing_until_the_server_is_back() {
 
     server.world().is_reachable = true;
     let watch = Stopwatch::start();
-    (&mut waiting).await.unwrap().unwrap();
+    (&mut waiting).await.unwrap();
     assert!(watch.elapsed() <= ms(250), "{:?}", watch.elapsed());
     assert_eq!(process.stats().outages, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn open_passes_everything_at_once_and_counts_it() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    let (server, process, limit) = one(OutagePolicy::open(), SlidingLog::new(1, MINUTE)).await;
     limit.acquire(1).await.unwrap();
     server.kill();
     let watch = Stopwatch::start();
@@ -175,9 +153,8 @@ async fn an_insured_bucket_starts_empty_and_fills_at_its_share() {
 
 #[tokio::test(start_paused = true)]
 async fn an_insured_window_passes_nothing_before_a_whole_window_is_over() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::insured(2)).await;
-    let limit = process.limit(0, SlidingLog::new(4, ms(400)));
+    let (server, _process, limit) =
+        one(OutagePolicy::insured(2), SlidingLog::new(4, ms(400))).await;
     limit.acquire(1).await.unwrap();
     server.kill();
     let watch = Stopwatch::start();
@@ -191,24 +168,23 @@ async fn an_insured_window_passes_nothing_before_a_whole_window_is_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cost_above_the_share_of_an_insurance_waits_for_the_server() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::insured(2)).await;
-    let limit = process.limit(0, TokenBucket::new(Rate::per_second(1_000), 4));
+    let (server, process, limit) = one(
+        OutagePolicy::insured(2),
+        TokenBucket::new(Rate::per_second(1_000), 4),
+    )
+    .await;
     server.kill();
     notice(&process, &limit).await;
-    let waiter = limit.clone();
-    let waiting = tokio::spawn(async move { waiter.acquire(3).await });
+    let waiting = acquiring(&limit, 3);
     sleep(ms(1_000)).await;
     assert!(!waiting.is_finished());
     server.world().is_reachable = true;
-    waiting.await.unwrap().unwrap();
+    waiting.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restarted_server_counts_every_limit_as_spent_once() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(3, ms(500)));
+    let (server, process, limit) = one(OutagePolicy::closed(), SlidingLog::new(3, ms(500))).await;
     limit.acquire(1).await.unwrap();
     server.kill();
     notice(&process, &limit).await;
@@ -295,9 +271,11 @@ async fn on_return_a_herd_of_keys_does_not_bring_the_server_down_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_accepts_connections_and_cannot_serve_is_asked_less_and_less() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::insured(2)).await;
-    let limit = process.limit(0, TokenBucket::new(Rate::new(1, ms(100)), 2));
+    let (server, process, limit) = one(
+        OutagePolicy::insured(2),
+        TokenBucket::new(Rate::new(1, ms(100)), 2),
+    )
+    .await;
     server.world().failure = Some(crate::remote::Failure::Unavailable("out of memory".into()));
     let watch = Stopwatch::start();
     for _ in 0..20 {
@@ -313,9 +291,7 @@ async fn a_server_that_accepts_connections_and_cannot_serve_is_asked_less_and_le
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_too_slow_is_down_until_it_is_fast_again() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
     server.world().reply_in = ms(80);
     for _ in 0..20 {
         assert!(limit.passes(1).await);
@@ -346,9 +322,7 @@ async fn a_slow_first_connection_is_not_taken_for_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn during_silence_open_passes_each_try_within_the_deadline() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    let (server, process, limit) = one(OutagePolicy::open(), SlidingLog::new(1, MINUTE)).await;
     server.world().loses_replies = true;
     let watch = Stopwatch::start();
     let mut passed = Vec::new();
@@ -362,9 +336,11 @@ async fn during_silence_open_passes_each_try_within_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn during_silence_an_insurance_counts_from_the_first_deadline_without_a_reply() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::insured(2)).await;
-    let limit = process.limit(0, TokenBucket::new(Rate::new(1, ms(50)), 4));
+    let (server, process, limit) = one(
+        OutagePolicy::insured(2),
+        TokenBucket::new(Rate::new(1, ms(50)), 4),
+    )
+    .await;
     server.world().loses_replies = true;
     let watch = Stopwatch::start();
     for number in 1..=5 {
@@ -376,9 +352,7 @@ async fn during_silence_an_insurance_counts_from_the_first_deadline_without_a_re
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_state_is_noticed_after_all_permits_were_taken_at_once() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+    let (server, process, limit) = one(OutagePolicy::closed(), SlidingLog::new(3, MINUTE)).await;
     assert_eq!(limit.take_all().await, Ok(3));
     server.flush();
     assert_eq!(limit.take_all().await, Ok(0));
@@ -389,17 +363,14 @@ async fn a_lost_state_is_noticed_after_all_permits_were_taken_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_of_a_closed_limit_asks_once_a_second_during_an_outage() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.kill();
-    let waiter = limit.clone();
-    let waiting = tokio::spawn(async move { waiter.acquire(1).await });
+    let waiting = acquiring(&limit, 1);
     sleep(MINUTE).await;
     let skipped = process.stats().skipped;
     assert!((59..=61).contains(&skipped), "{skipped}");
     server.restart();
-    waiting.await.unwrap().unwrap();
+    waiting.await.unwrap();
 }
 
 const fn outage(retry_in: std::time::Duration) -> Asked {
@@ -449,9 +420,7 @@ async fn an_answer_that_came_too_late_is_no_decision_though_others_are_answered_
 
 #[tokio::test(start_paused = true)]
 async fn behind_a_waiter_of_a_closed_limit_nothing_is_decided_for_as_long_as_the_outage_lasts() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.kill();
     notice(&process, &limit).await;
     let waiter = limit.join(1);
@@ -468,9 +437,11 @@ async fn behind_a_waiter_of_a_closed_limit_nothing_is_decided_for_as_long_as_the
 
 #[tokio::test(start_paused = true)]
 async fn an_insurance_decides_but_for_a_cost_above_its_share() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::insured(2)).await;
-    let limit = process.limit(0, TokenBucket::new(Rate::new(1, ms(500)), 4));
+    let (server, process, limit) = one(
+        OutagePolicy::insured(2),
+        TokenBucket::new(Rate::new(1, ms(500)), 4),
+    )
+    .await;
     server.kill();
     notice(&process, &limit).await;
     sleep(ms(100)).await;
@@ -483,9 +454,7 @@ async fn an_insurance_decides_but_for_a_cost_above_its_share() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_a_decision_in_an_outage_too() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, _process, limit) = one(OutagePolicy::closed(), plenty()).await;
     let pause = crate::remote::Change::Pause(MINUTE);
     limit.queue.change(&pause).await.unwrap();
     server.kill();
@@ -503,9 +472,7 @@ async fn a_pause_is_a_decision_in_an_outage_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_undecided_only_while_the_server_does_not_answer() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(1, ms(500)));
+    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, ms(500))).await;
     limit.acquire(1).await.unwrap();
     let waiter = limit.join(1);
     settle().await;

@@ -3,7 +3,10 @@
 use testkit::clock::Stopwatch;
 
 use super::server::{Rule, Server};
-use super::{DEADLINE, Limit, MINUTE, Process, ms, plenty, process, settle, wait_of};
+use super::{
+    DEADLINE, Limit, MINUTE, Process, acquiring, counted, ms, notice, one, plenty, process, settle,
+    wait_of,
+};
 use crate::remote::connection::sleep;
 use crate::remote::{Change, Failure, OutagePolicy};
 use paceline::limiter::{Event, LimiterExt, Mode, Switch, SwitchExt};
@@ -34,16 +37,6 @@ impl<P: Rule> Process<P> {
         let change = Change::Mode(mode);
         self.batcher.change(name, &change).await.unwrap();
     }
-}
-
-/// Waits in a task of its own, and returns for how long.
-fn acquiring<P: Rule>(limit: &Limit<P>) -> tokio::task::JoinHandle<std::time::Duration> {
-    let limit = limit.clone();
-    let watch = Stopwatch::start();
-    tokio::spawn(async move {
-        limit.acquire(1).await.unwrap();
-        watch.elapsed()
-    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,8 +158,7 @@ async fn the_first_request_after_a_long_idle_time_does_not_pass_a_paused_limit()
     );
     sleep(ms(50)).await;
     // What the server had granted was returned.
-    let counted: u32 = server.world().counted.iter().map(|(.., cost)| cost).sum();
-    assert_eq!(counted, 1);
+    assert_eq!(counted(&server), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +173,7 @@ async fn a_waiter_of_an_hour_long_denial_wakes_within_a_second_of_a_change_elsew
             one.retune(SlidingLog::new(2, HOUR)).await.unwrap();
             one.pause_for(HOUR, Event::paused).await.unwrap();
         }
-        let waited = acquiring(&other);
+        let waited = acquiring(&other, 1);
         let watch = Stopwatch::start();
         sleep(10 * SECOND).await;
         match change {
@@ -201,7 +193,7 @@ async fn own_waiters_pass_at_once_after_a_resume() {
     let process = process(&server, OutagePolicy::closed()).await;
     let limit = process.limit(0, plenty());
     limit.pause_for(HOUR, Event::paused).await.unwrap();
-    let waited = acquiring(&limit);
+    let waited = acquiring(&limit, 1);
     sleep(ms(500)).await;
     limit.change(Change::Resume, Event::Resumed).await.unwrap();
     assert_eq!(waited.await.unwrap(), ms(503));
@@ -222,7 +214,7 @@ async fn waiters_read_once_a_second_and_an_idle_process_never() {
     let reads = server.world().reads.len();
     assert_eq!((reads, server.world().calls.len()), (1, 20));
 
-    let waiting: Vec<_> = limits.iter().map(acquiring).collect();
+    let waiting: Vec<_> = limits.iter().map(|limit| acquiring(limit, 1)).collect();
     sleep(MINUTE).await;
     let reads: Vec<_> = server.world().reads[1..]
         .iter()
@@ -306,8 +298,7 @@ async fn a_limit_that_is_off_makes_no_calls_and_hears_within_a_second_that_it_ho
     }
     // At first the permit that nobody needed is returned.
     assert!(server.world().calls.len() <= calls + 1);
-    let counted: u32 = server.world().counted.iter().map(|(.., cost)| cost).sum();
-    assert_eq!(counted, 0);
+    assert_eq!(counted(&server), 0);
     let reads = server.world().reads.len();
     assert!((10..=13).contains(&reads), "{reads}");
 
@@ -395,10 +386,7 @@ async fn a_mode_that_is_set_on_the_switch_itself_lasts_until_the_next_read() {
 
     // Without the server, nothing but a mode of that name replaces it.
     server.kill();
-    while !process.batcher.connection.is_down() {
-        let _ = limit.try_acquire(1).await;
-        sleep(ms(1)).await;
-    }
+    notice(&process, &limit).await;
     switch.set_mode(Mode::Off);
     limit.pause_for(HOUR, Event::paused).await.unwrap_err();
     sleep(MINUTE).await;
@@ -427,9 +415,7 @@ async fn the_mode_in_which_a_switch_starts_lasts_until_the_first_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_watched_asks_and_passes_whatever_the_answer_is() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(2, HOUR));
+    let (server, process, limit) = one(OutagePolicy::closed(), SlidingLog::new(2, HOUR)).await;
     process.set_mode("a", Mode::Shadow).await;
     let switch = process.switch("a");
     let watched = limit.clone().switched(&switch);
@@ -525,16 +511,11 @@ async fn a_waiter_that_costs_more_than_the_new_limit_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn the_insurance_follows_a_retune() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::insured(2)).await;
-    let limit = process.limit(0, SlidingLog::new(2, SECOND));
+    let (server, process, limit) = one(OutagePolicy::insured(2), SlidingLog::new(2, SECOND)).await;
     assert!(limit.passes(1).await);
     limit.retune(SlidingLog::new(8, SECOND)).await.unwrap();
     server.kill();
-    while !process.batcher.connection.is_down() {
-        let _ = limit.try_acquire(1).await;
-        sleep(ms(1)).await;
-    }
+    notice(&process, &limit).await;
     sleep(2 * SECOND).await;
     let passed = process.stats().passed_alone;
     for _ in 0..8 {
@@ -549,16 +530,11 @@ async fn the_insurance_follows_a_retune() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_known_stays_in_force_during_an_outage() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
     limit.pause_for(5 * SECOND, Event::paused).await.unwrap();
     let other = process.limit(1, plenty());
     server.kill();
-    while !process.batcher.connection.is_down() {
-        let _ = other.try_acquire(1).await;
-        sleep(ms(1)).await;
-    }
+    notice(&process, &other).await;
     let watch = Stopwatch::start();
     assert!(other.passes(1).await && !limit.passes(1).await);
     let left = limit.queue.pause().unwrap();
@@ -637,9 +613,7 @@ async fn a_lost_read_delays_a_decision_by_half_of_the_deadline_and_is_no_outage(
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_read_stops_no_decision_and_is_repeated_after_ten_seconds() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
     server.world().override_failure = Some(Failure::Fault("NOPERM".into()));
     for _ in 0..400 {
         assert!(limit.passes(1).await);
@@ -678,7 +652,7 @@ async fn a_denial_by_replaced_parameters_that_comes_after_the_retune_does_not_co
     let process = process(&server, OutagePolicy::closed()).await;
     let limit = process.limit(0, SlidingLog::new(1, HOUR));
     assert!(limit.passes(1).await);
-    let waiting = [acquiring(&limit), acquiring(&limit)];
+    let waiting = [acquiring(&limit, 1), acquiring(&limit, 1)];
     sleep(ms(1)).await;
     limit.retune(SlidingLog::new(3, HOUR)).await.unwrap();
     for waited in waiting {
@@ -688,9 +662,7 @@ async fn a_denial_by_replaced_parameters_that_comes_after_the_retune_does_not_co
 
 #[tokio::test(start_paused = true)]
 async fn a_resume_during_an_outage_ends_a_denial_that_was_as_long_as_the_pause() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    let limit = process.limit(0, plenty());
+    let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
     assert!(limit.passes(1).await);
     server.freeze();
     let waiting = limit.join(1);
@@ -720,7 +692,7 @@ async fn a_waiter_that_costs_more_than_the_new_limit_is_refused_though_its_call_
         }
         // Its caller does not poll it again.
         let _waiting = limit.join(5);
-        let behind = acquiring(&limit);
+        let behind = acquiring(&limit, 1);
         sleep(ms(1)).await;
         limit.retune(SlidingLog::new(3, MINUTE)).await.unwrap();
         server.world().failure = None;
@@ -735,7 +707,7 @@ async fn what_is_left_of_replaced_parameters_is_not_what_is_left_of_the_new_ones
     server.world().reply_in = ms(7);
     let process = process(&server, OutagePolicy::closed()).await;
     let limit = process.limit(0, SlidingLog::new(9, HOUR));
-    let asked = acquiring(&limit);
+    let asked = acquiring(&limit, 1);
     settle().await;
     let retuned = tokio::spawn({
         let limit = limit.clone();
@@ -776,9 +748,7 @@ async fn lost_reads_do_not_make_calls_smaller() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_costs_more_than_the_new_limit_takes_no_call() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(9, HOUR));
+    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(9, HOUR)).await;
     assert!(limit.passes(9).await);
     let _waiting = limit.join(5);
     settle().await;

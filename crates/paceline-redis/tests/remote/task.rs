@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use super::server::Server;
-use super::{MINUTE, Process, ms, plenty, process, settle};
+use super::{MINUTE, Process, ms, one, plenty, process, settle};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
 use paceline::policy::SlidingLog;
@@ -81,9 +81,7 @@ async fn the_task_ends_after_a_call_whose_caller_and_limit_are_gone() {
 /// A paused clock advances to the next timer while all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn an_idle_task_holds_no_timer() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    let (_server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, MINUTE)).await;
     limit.acquire(1).await.unwrap();
     // It waits for a minute, and then for nothing.
     let waiter = limit.join(1);
