@@ -9,29 +9,26 @@ fn every_line_passes_as_it_is() {
     let mut input = b"one\n\n\xff\xfe no text\r\n".to_vec();
     input.extend(vec![b'x'; 1 << 20]);
     input.extend(b"\nand the last one has no newline");
-    let run = run(&input, &["unlimited"]);
-    assert_eq!((run.status, &*run.err), (Some(0), ""));
-    assert!(run.out == input);
-}
-
-#[test]
-fn no_input_is_no_output() {
-    let run = run("", &["30/s"]);
-    assert_eq!((run.status, &*run.out, &*run.err), (Some(0), &b""[..], ""));
+    for input in [input, Vec::new()] {
+        let run = run(&input, &["unlimited"]);
+        assert_eq!((run.status, &*run.err), (Some(0), ""));
+        assert!(run.out == input);
+    }
 }
 
 #[test]
 fn lines_are_spaced_as_the_policy_says() {
-    let run = run(numbers(5), &["every", "30ms"]);
-    assert_eq!(run.text(), numbers(5));
-    assert!(run.time >= Duration::from_millis(120), "{run:?}");
-}
-
-#[test]
-fn a_rate_alone_passes_no_more_in_any_such_time() {
-    let run = run(numbers(7), &["3/60ms"]);
-    assert_eq!(run.text(), numbers(7));
-    assert!(run.time >= Duration::from_millis(120), "{run:?}");
+    let line = "123456789\n";
+    for (input, args, millis) in [
+        (numbers(5), &["every", "30ms"][..], 120),
+        (numbers(7), &["3/60ms"], 120),
+        // A line costs its bytes.
+        (line.repeat(4), &["10/50ms", "--bytes"], 150),
+    ] {
+        let run = run(&input, args);
+        assert_eq!(run.text(), input);
+        assert!(run.time >= Duration::from_millis(millis), "{run:?}");
+    }
 }
 
 #[test]
@@ -41,14 +38,6 @@ fn a_burst_passes_while_the_input_is_open() {
     assert_eq!(open.line(), "a\n");
     open.send("b\nc\n");
     assert_eq!(open.lines(2), ["b\n", "c\n"]);
-}
-
-#[test]
-fn a_line_costs_its_bytes() {
-    let line = "123456789\n";
-    let run = run(line.repeat(4), &["10/50ms", "--bytes"]);
-    assert_eq!(run.text(), line.repeat(4));
-    assert!(run.time >= Duration::from_millis(150), "{run:?}");
 }
 
 #[test]

@@ -82,62 +82,46 @@ fn each_key_has_its_limit_in_redis() {
 #[test]
 fn without_redis_the_outage_policy_decides() {
     let nowhere = ["--redis", "unix:///nowhere/redis.sock", "--name", "n"];
-    let open = run(
-        "a\nb\n",
-        &[&["1/h"], &nowhere[..], &["--outage", "open"]].concat(),
-    );
-    assert_eq!((open.status, open.text()), (Some(0), "a\nb\n"), "{open:?}");
-
-    let mut insured = vec!["2/100ms burst 2", "--outage", "insured=2"];
-    insured.extend(nowhere);
-    let insured = run("a\nb\n", &insured);
-    assert_eq!(
-        (insured.status, insured.text()),
-        (Some(0), "a\nb\n"),
-        "{insured:?}"
-    );
+    for (policy, outage) in [("1/h", "open"), ("2/100ms burst 2", "insured=2")] {
+        let args = [&[policy, "--outage", outage], &nowhere[..]].concat();
+        let run = run("a\nb\n", &args);
+        assert_eq!((run.status, run.text()), (Some(0), "a\nb\n"), "{run:?}");
+    }
 }
 
 #[test]
 fn what_redis_cannot_keep_is_refused() {
-    let redis = ["--redis", "redis://127.0.0.1:1", "--name", "n"];
-    for (args, expected) in [
+    let (redis, named) = ("--redis redis://127.0.0.1:1 --name n", "--name n");
+    for (policy, options, expected) in [
         (
-            &["5000/day aligned"][..],
+            "5000/day aligned",
+            redis,
             "`5000/day aligned` cannot be kept in Redis: that takes rates",
         ),
-        (&["unlimited"], "`unlimited` cannot be kept"),
+        ("unlimited", redis, "`unlimited` cannot be kept"),
+        ("every 50ms delayed", redis, "cannot be kept"),
         (
-            &["every 50ms delayed"],
-            "`every 50ms delayed` cannot be kept",
-        ),
-        (
-            &["1/s and 2/min and 3/h"],
+            "1/s and 2/min and 3/h",
+            redis,
             "has 3 limits: with --redis there are one or two",
         ),
-        (&["200000/s"], "got 200000"),
+        ("200000/s", redis, "got 200000"),
         (
-            &["every 1s", "--outage", "insured=2"],
+            "every 1s --outage insured=2",
+            redis,
             "cannot be divided among 2 replicas",
         ),
         (
-            &["1/s", "--outage", "half"],
+            "1/s --outage half",
+            redis,
             "write open, closed or insured=3",
         ),
+        ("1/s --redis nothing", named, "is no URL of a Redis server"),
+        ("1/s --redis redis://localhost", "", "--name"),
     ] {
-        let run = run("a\n", &[args, &redis].concat());
+        let args = policy.split(' ').chain(options.split_whitespace());
+        let run = run("a\n", &args.collect::<Vec<_>>());
         assert_eq!(run.status, Some(2), "{run:?}");
         assert!(run.err.contains(expected), "{}", run.err);
     }
-    let no_url = run("", &["1/s", "--redis", "nothing", "--name", "n"]);
-    assert_eq!(no_url.status, Some(2), "{no_url:?}");
-    assert!(
-        no_url.err.contains("is no URL of a Redis server"),
-        "{}",
-        no_url.err
-    );
-    assert_eq!(
-        run("", &["1/s", "--redis", "redis://localhost"]).status,
-        Some(2)
-    );
 }

@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::policy::SlidingLog;
 use paceline::prelude::*;
 use paceline::time::Clock;
 use paceline_redis::OutagePolicy;
 use tracing::Level;
 
-use crate::failing::{opened, until_up};
-use crate::limits::{MINUTE, pause};
+use crate::failing::{lock, opened, until_up};
+use crate::limits::{log, pause};
 use crate::servers::Server;
 use crate::written::Written;
 
@@ -30,7 +29,7 @@ async fn an_outage_and_its_end_are_events() {
     assert_eq!(count(&written, "is down"), 0);
 
     server.kill();
-    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    let limit = redis.limit("a", log(5)).unwrap();
     while redis.stats().outages == 0 {
         let _ = limit.try_acquire(1).await;
     }
@@ -45,11 +44,9 @@ async fn an_outage_and_its_end_are_events() {
 async fn a_wrong_password_is_said_once_a_second_at_most() {
     let (written, _guard) = Written::up_to(Level::INFO);
     let server = Server::start().await;
-    server
-        .cli::<()>(&["CONFIG", "SET", "requirepass", "secret"])
-        .await;
+    lock(&server).await;
     let redis = opened(&server.url(), OutagePolicy::open());
-    let limits = redis.keyed("a", SlidingLog::new(5, MINUTE)).unwrap();
+    let limits = redis.keyed("a", log(5)).unwrap();
     let mut clock = Clock::new();
     let began = clock.now();
     let streams = (0..20).map(|key| {

@@ -46,11 +46,8 @@ fn limits_in_redis_go_into_every_layer() {
         let layer = ShedLayer::new(usage.clone(), class).until_response();
         is_service(layer.layer(echo()));
         let switched = usage.switched(&Switch::new());
-        is_service(
-            ShedLayer::new(switched, class)
-                .until_response()
-                .layer(echo()),
-        );
+        let layer = ShedLayer::new(switched, class).until_response();
+        is_service(layer.layer(echo()));
     }
     // That it compiles is the test.
     let _ = (rates, permits, usage);

@@ -76,9 +76,8 @@ fn opened(url: &str, tls: &Tls) -> Redis {
 async fn works(redis: &Redis) {
     until_up(redis).await;
     // After an outage a longer limit would count as spent.
-    let limit = redis
-        .limit("a", Interval::every(Duration::from_millis(1)))
-        .unwrap();
+    let limit = redis.limit("a", Interval::every(Duration::from_millis(1)));
+    let limit = limit.unwrap();
     limit.acquire(1).await.unwrap();
 }
 
@@ -109,26 +108,19 @@ async fn a_limit_works_by_tls_and_comes_back_after_the_server_was_away() {
 
 #[tokio::test]
 async fn a_certificate_that_cannot_be_trusted_is_named() {
-    let authority = Authority::new();
-    let other = Authority::new();
+    let [authority, other] = [Authority::new(), Authority::new()];
     let mut expired = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     expired.not_after = date_time_ymd(2020, 1, 1);
+    let expired = authority.identity_of(&expired);
+    let here = authority.identity("127.0.0.1");
+    let elsewhere = authority.identity("127.0.0.2");
     for (identity, trusted, why) in [
-        (authority.identity("127.0.0.1"), &other, "UnknownIssuer"),
-        (
-            authority.identity("127.0.0.2"),
-            &authority,
-            "not valid for name",
-        ),
-        (
-            authority.identity_of(&expired),
-            &authority,
-            "certificate expired",
-        ),
+        (here, &other, "UnknownIssuer"),
+        (elsewhere, &authority, "not valid for name"),
+        (expired, &authority, "certificate expired"),
     ] {
         let server = start_as(&identity, &authority).await;
-        let redis = opened(&server.url(), &trusted.trusted());
-        let said = failure(&redis).await;
+        let said = failure(&opened(&server.url(), &trusted.trusted())).await;
         assert!(said.starts_with("cannot be reached: "), "{said}");
         assert!(said.contains(why), "{said}");
     }
@@ -139,34 +131,25 @@ async fn a_server_can_ask_for_a_client_certificate() {
     let authority = Authority::new();
     let identity = authority.identity("127.0.0.1");
     let server = TlsServer::start(&identity, &authority.certificate(), &[]).await;
-    let Identity { certificate, key } = authority.identity("client");
     let tls = authority.trusted();
-    works(&opened(
-        &server.url(),
-        &tls.clone().with_client_certificate(certificate, key),
-    ))
-    .await;
-
-    let said = failure(&opened(&server.url(), &tls)).await;
-    assert!(said.contains("CertificateRequired"), "{said}");
-
-    let Identity { certificate, key } = Authority::new().identity("client");
-    let tls = tls.with_client_certificate(certificate, key);
-    let said = failure(&opened(&server.url(), &tls)).await;
-    assert!(said.contains("UnknownCA"), "{said}");
-}
-
-#[tokio::test]
-async fn a_key_that_does_not_fit_the_certificate_is_named() {
-    let authority = Authority::new();
-    let server = start(&authority).await;
-    let Identity { certificate, .. } = authority.identity("client");
-    let key = authority.identity("client").key;
-    let tls = authority
-        .trusted()
-        .with_client_certificate(certificate, key);
-    let said = failure(&opened(&server.url(), &tls)).await;
-    assert!(said.contains("KeyMismatch"), "{said}");
+    let with = |client: Identity| {
+        let Identity { certificate, key } = client;
+        tls.clone().with_client_certificate(certificate, key)
+    };
+    let client = authority.identity("client");
+    let mixed = Identity {
+        certificate: client.certificate.clone(),
+        key: authority.identity("client").key,
+    };
+    works(&opened(&server.url(), &with(client))).await;
+    for (tls, why) in [
+        (tls.clone(), "CertificateRequired"),
+        (with(Authority::new().identity("client")), "UnknownCA"),
+        (with(mixed), "KeyMismatch"),
+    ] {
+        let said = failure(&opened(&server.url(), &tls)).await;
+        assert!(said.contains(why), "{said}");
+    }
 }
 
 /// The URL of a server, for a copy of this test in a process with root certificates of its own.
@@ -184,11 +167,9 @@ async fn without_certificates_those_of_the_system_are_trusted() {
     let said = failure(&opened(&server.url(), &Tls::new())).await;
     assert!(said.contains("UnknownIssuer"), "{said}");
 
+    let this = "tls::without_certificates_those_of_the_system_are_trusted";
     let mut child = Command::new(env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "tls::without_certificates_those_of_the_system_are_trusted",
-        ])
+        .args(["--exact", this])
         .env(URL, server.url())
         .env("SSL_CERT_FILE", server.authority_file())
         .spawn()
@@ -237,42 +218,26 @@ async fn a_master_that_sentinel_names_is_reached_by_tls() {
 fn certificates_that_cannot_be_read_or_are_not_used_are_refused() {
     let authority = Authority::new();
     let Identity { certificate, key } = authority.identity("client");
+    let of_client =
+        |certificate: &str, key: &str| Tls::new().with_client_certificate(certificate, key);
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----";
-    for (url, tls, why) in [
-        (
-            "redis://127.0.0.1",
-            authority.trusted(),
-            "no URL begins with rediss://",
-        ),
-        (
-            "rediss://127.0.0.1",
-            Tls::new().with_root_certificate(""),
-            "no certificate",
-        ),
-        (
-            "rediss://127.0.0.1",
-            authority.trusted().with_root_certificate(broken),
-            "trust anchors",
-        ),
-        (
-            "rediss://127.0.0.1",
-            Tls::new().with_client_certificate(key.clone(), key),
-            "no certificate",
-        ),
-        (
-            "rediss://127.0.0.1",
-            Tls::new().with_client_certificate(certificate, ""),
-            "private key",
-        ),
+    let trusted = authority.trusted();
+    let none = Tls::new().with_root_certificate("");
+    let and_broken = trusted.clone().with_root_certificate(broken);
+    for (scheme, tls, why) in [
+        ("redis", trusted, "no URL begins with rediss://"),
+        ("rediss", none, "no certificate"),
+        ("rediss", and_broken, "trust anchors"),
+        ("rediss", of_client(&key, &key), "no certificate"),
+        ("rediss", of_client(&certificate, ""), "private key"),
     ] {
-        let redis = Redis::open(url, OutagePolicy::closed()).unwrap();
+        let url = format!("{scheme}://127.0.0.1");
+        let redis = Redis::open(&url, OutagePolicy::closed()).unwrap();
         let said = redis.with_tls(&tls).unwrap_err().to_string();
         assert!(said.starts_with("cannot connect by TLS: "), "{said}");
         assert!(said.contains(why), "{said}");
         let debug = format!("{tls:?}");
-        assert!(
-            !debug.contains("BEGIN") && !debug.contains("45, 45"),
-            "{debug}"
-        );
+        let is_secret = !debug.contains("BEGIN") && !debug.contains("45, 45");
+        assert!(is_secret, "{debug}");
     }
 }

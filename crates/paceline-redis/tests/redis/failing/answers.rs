@@ -77,20 +77,21 @@ async fn closed_answers_503_until_redis_is_back() {
     let by_user = by_user.layer(inner());
     let paced = PaceLayer::new(limit).within(Duration::from_millis(50));
     let paced = paced.answering(answers()).layer(inner());
-    for answer in [
-        send(&at_once).await,
-        send(&fast).await,
-        send(&by_user).await,
-    ] {
+    let three = async || {
+        [
+            send(&at_once).await,
+            send(&fast).await,
+            send(&by_user).await,
+        ]
+    };
+    for answer in three().await {
         assert_eq!(answer.status(), 200);
         assert!(header(&answer, "ratelimit").is_some());
     }
 
     server.kill();
     for _ in 0..50 {
-        assert_unavailable(&send(&at_once).await);
-        assert_unavailable(&send(&fast).await);
-        assert_unavailable(&send(&by_user).await);
+        three().await.iter().for_each(assert_unavailable);
     }
     for _ in 0..5 {
         assert_unavailable(&send(&paced).await);
@@ -102,7 +103,9 @@ async fn closed_answers_503_until_redis_is_back() {
     assert_eq!(header(&answer, "grpc-status"), Some("14"));
     assert_eq!(header(&answer, "grpc-retry-pushback-ms"), Some("1000"));
     assert_eq!(layer.failures(), <_>::default());
-    assert!(redis.stats().skipped > 0);
+    let stats = redis.stats();
+    assert_eq!((stats.outages, stats.passed_alone), (1, 0), "{stats:?}");
+    assert!(stats.skipped > 0 && redis.last_failure().is_some());
 
     server.start_again().await;
     until_up(&redis).await;
@@ -127,11 +130,10 @@ async fn open_answers_200_without_a_status_that_is_not_known() {
     server.kill();
     for _ in 0..200 {
         let answer = send(&service).await;
-        assert_eq!(
-            (answer.status(), header(&answer, "ratelimit")),
-            (200.try_into().unwrap(), None)
-        );
+        assert_eq!(answer.status(), 200);
+        assert_eq!(header(&answer, "ratelimit"), None);
     }
+    assert_eq!(redis.stats().passed_alone, 200);
 }
 
 #[tokio::test]
@@ -145,20 +147,14 @@ async fn insured_answers_429_with_the_status_of_the_share_when_that_is_used_up()
 
     server.kill();
     let mut statuses = Vec::new();
-    let mut shares = Vec::new();
     while statuses.last() != Some(&200) {
         let answer = send(&service).await;
         statuses.push(answer.status().as_u16());
-        shares.extend(header(&answer, "ratelimit-policy").map(str::to_owned));
+        let share = header(&answer, "ratelimit-policy").expect("that of the share");
+        assert_ne!(Some(share), policy.as_deref());
     }
     // The share begins with everything spent.
     statuses.pop();
     assert!(statuses.len() > 1);
     assert!(statuses.iter().all(|status| *status == 429), "{statuses:?}");
-    println!("{policy:?} {:?}", shares.last());
-    assert_eq!(shares.len(), statuses.len() + 1);
-    assert!(
-        shares.iter().all(|share| Some(share) != policy.as_ref()),
-        "{shares:?}"
-    );
 }

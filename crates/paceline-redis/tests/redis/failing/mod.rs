@@ -1,19 +1,20 @@
 //! Redis is slow or gone, or comes back without its data.
 
 mod answers;
-mod faults;
 mod fleet;
 mod lost_state;
 mod outages;
 mod refusals;
-mod returns;
+mod runtimes;
 mod slowness;
 
 use std::time::Duration;
 
-use paceline_redis::{OutagePolicy, Redis};
+use paceline::policy::SlidingLog;
+use paceline_redis::{OutagePolicy, Redis, RedisLimiter};
 
-use crate::limits::pause;
+use crate::limits::{log, pause};
+use crate::servers::Server;
 
 /// The deadline of tests that count calls, outages or timeouts: a busy machine answers within it.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(500);
@@ -31,11 +32,28 @@ pub(crate) async fn redis(url: &str, when_down: OutagePolicy) -> Redis {
     redis
 }
 
+/// A connected limit of so many permits a minute, with [`DEADLINE`] and a server of its own.
+pub(crate) async fn a_minute_of(
+    permits: u32,
+    when_down: OutagePolicy,
+) -> (Server, Redis, RedisLimiter<SlidingLog>) {
+    let server = Server::start().await;
+    let redis = redis(&server.url(), when_down).await;
+    let limit = redis.limit("a", log(permits)).unwrap();
+    (server, redis, limit)
+}
+
 /// A connected client with the default deadline, which a busy machine may miss: for tests of what holds with timeouts too.
 pub(crate) async fn hasty(url: &str, when_down: OutagePolicy) -> Redis {
     let redis = Redis::open(url, when_down).unwrap();
     until_up(&redis).await;
     redis
+}
+
+/// From now on the server asks for the password `secret`.
+pub(crate) async fn lock(server: &Server) {
+    let lock = ["CONFIG", "SET", "requirepass", "secret"];
+    server.cli::<()>(&lock).await;
 }
 
 /// Waits until the client is connected. If it never is, the test runner stops the test.

@@ -1,12 +1,9 @@
 //! Limits in Redis, through the public API, in real time.
 
-mod adapters;
 mod control;
 mod keyed;
-mod line;
 mod passing;
 mod settle;
-mod sharing;
 mod status;
 mod total;
 mod watched;
@@ -14,9 +11,9 @@ mod watched;
 use std::future::poll_fn;
 use std::time::Duration;
 
-use paceline::policy::Decision;
+use paceline::policy::{Decision, SlidingLog};
 use paceline::time::{Clock, Tick, Timer};
-use paceline_redis::{OutagePolicy, Redis};
+use paceline_redis::{OutagePolicy, Redis, RedisLimiter};
 
 use crate::servers::Server;
 
@@ -33,10 +30,35 @@ pub(crate) async fn redis(server: &Server) -> Redis {
     redis
 }
 
+/// So many permits a minute.
+pub(crate) fn log(permits: u32) -> SlidingLog {
+    SlidingLog::new(permits, MINUTE)
+}
+
+/// A limit of so many permits a minute, with a server of its own.
+pub(crate) async fn a_minute_of(permits: u32) -> (Server, Redis, RedisLimiter<SlidingLog>) {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", log(permits)).unwrap();
+    (server, redis, limit)
+}
+
 pub(crate) async fn pause(time: Duration) {
     let mut timer = Timer::new();
     timer.arm(time);
     poll_fn(|cx| timer.poll_elapsed(cx)).await;
+}
+
+#[track_caller]
+pub(crate) fn passed<E: std::fmt::Debug>(answer: Result<Decision, E>) {
+    assert_eq!(answer.unwrap(), Decision::Pass);
+}
+
+/// For longer than a test takes.
+#[track_caller]
+pub(crate) fn denied<E: std::fmt::Debug>(answer: Result<Decision, E>) {
+    let retry_in = wait_of(answer);
+    assert!(retry_in > MINUTE / 2, "{retry_in:?}");
 }
 
 #[track_caller]

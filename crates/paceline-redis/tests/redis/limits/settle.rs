@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use paceline::policy::{
-    All, Decision, FixedWindow, PerRequest, SlidingCounter, SlidingLog, TokenBucket,
-};
+use paceline::policy::{All, FixedWindow, PerRequest, SlidingCounter, TokenBucket};
 use paceline::time::Rate;
 use paceline_redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
 
-use super::{MINUTE, PATIENT, pause, redis, wait_of};
+use super::{MINUTE, PATIENT, a_minute_of, denied, log, passed, pause, redis, wait_of};
 use crate::failing;
 use crate::servers::Server;
 
@@ -31,11 +29,11 @@ async fn what_was_not_used_comes_back_and_what_is_missing_is_owed() {
             assert_eq!(last.estimate(), 40);
             last.settle(90).await.unwrap();
             assert_eq!(left(&limit).await, 0, $name);
-            assert!(wait_of(limit.try_acquire(1).await) > MINUTE / 2, $name);
+            denied(limit.try_acquire(1).await);
         };
     }
     settles!("bucket", TokenBucket::new(Rate::per_hour(60), 100));
-    settles!("log", SlidingLog::new(100, MINUTE));
+    settles!("log", log(100));
     settles!("fixed", FixedWindow::new(100, MINUTE));
     settles!("counter", SlidingCounter::strict(100, MINUTE, 4));
     settles!("smooth", SlidingCounter::smooth(100, MINUTE));
@@ -43,109 +41,15 @@ async fn what_was_not_used_comes_back_and_what_is_missing_is_owed() {
 }
 
 #[tokio::test]
-async fn each_key_settles_for_itself() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let users = redis.keyed("users", SlidingLog::new(100, MINUTE)).unwrap();
-    let ann = users.at("ann").unwrap().reserve(80).await.unwrap();
-    let bob = users.at("bob").unwrap().reserve(80).await.unwrap();
-
-    ann.settle(30).await.unwrap();
-    bob.settle(95).await.unwrap();
-    assert_eq!(left(&users.at("ann").unwrap()).await, 70);
-    assert_eq!(left(&users.at("bob").unwrap()).await, 5);
-}
-
-#[tokio::test]
-async fn a_reservation_that_is_dropped_keeps_its_estimate() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
-    drop(limit.reserve(70).await.unwrap());
-    assert_eq!(left(&limit).await, 30);
-    let within = limit.reserve_within(40, MINUTE / 60).await.unwrap_err();
-    assert!(within.retry_in().unwrap() > MINUTE / 2);
-}
-
-#[tokio::test]
-async fn a_settlement_lets_a_waiter_pass_in_its_process() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
-    let reserved = limit.reserve(100).await.unwrap();
-    assert!(wait_of(limit.try_acquire(30).await) > MINUTE / 2);
-    let waiter = tokio::spawn({
-        let limit = limit.clone();
-        async move { limit.acquire(30).await }
-    });
-    while limit.waiting() == 0 {
-        tokio::task::yield_now().await;
-    }
-    reserved.settle(60).await.unwrap();
-    waiter.await.unwrap().unwrap();
-    assert_eq!(left(&limit).await, 10);
-}
-
-#[tokio::test]
-async fn requests_and_tokens_are_one_decision_and_a_settled_request_was_made() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let policy = All::new((
-        PerRequest::new(FixedWindow::new(3, MINUTE)),
-        SlidingLog::new(1_000, MINUTE),
-    ));
-    let limit = redis.limit("model", policy).unwrap();
-
-    limit.reserve(900).await.unwrap().settle(0).await.unwrap();
-    // The latest permits are tokens, not requests.
-    limit.acquire(700).await.unwrap();
-    limit.refund(700).await.unwrap();
-    assert_eq!(limit.try_acquire(600).await, Ok(Decision::Pass));
-    assert!(wait_of(limit.try_acquire(1).await) > MINUTE / 2);
-    assert_eq!(limit.binding(), Some(0), "three requests were made");
-
-    let other = redis.limit("other", policy).unwrap();
-    other.acquire(1_000).await.unwrap();
-    assert!(wait_of(other.try_acquire(1).await) > MINUTE / 2);
-    assert_eq!(other.binding(), Some(1), "no tokens are left");
-    assert!(limit.keys()[0].ends_with(":0:requests:fixed_window:2"));
-}
-
-#[tokio::test]
-async fn requests_cannot_be_taken_ahead() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let requests = PerRequest::new(SlidingLog::new(9, MINUTE));
-    let limit = redis.limit("a", requests).unwrap();
-    let error = limit.clone().with_prefetch(2, MINUTE).unwrap_err();
-    assert!(error.to_string().contains("counts requests"), "{error}");
-
-    // What is taken at once is one request.
-    assert_eq!(limit.try_acquire_up_to(500).await, Ok(500));
-    assert_eq!(left(&limit).await, 8);
-}
-
-#[tokio::test]
-async fn a_retune_finds_the_policy_inside() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let requests = |n| PerRequest::new(SlidingLog::new(n, MINUTE));
-    let limit = redis.limit("a", requests(3)).unwrap();
-    limit.acquire(50).await.unwrap();
-    limit.retune(requests(10)).await.unwrap();
-    assert_eq!(left(&limit).await, 9);
-}
-
-#[tokio::test]
-async fn a_reservation_that_would_wait_is_refused_in_time_and_counts_nothing() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
-    limit.acquire(40).await.unwrap();
+async fn a_reservation_that_is_dropped_keeps_its_estimate_and_one_that_would_wait_counts_nothing() {
+    let (_server, _redis, limit) = a_minute_of(100).await;
+    drop(limit.reserve(40).await.unwrap());
+    assert_eq!(left(&limit).await, 60);
 
     let refused = limit.reserve_within(80, Duration::from_millis(25)).await;
     let refused = refused.unwrap_err();
     assert!(refused.is_too_late());
+    assert!(refused.retry_in().unwrap() > MINUTE / 2);
     assert_eq!(left(&limit).await, 60);
     let counted = limit.reserve_within(20, PATIENT).await.unwrap();
     counted.settle(30).await.unwrap();
@@ -153,11 +57,70 @@ async fn a_reservation_that_would_wait_is_refused_in_time_and_counts_nothing() {
 }
 
 #[tokio::test]
+async fn a_settlement_and_a_refund_let_a_waiter_of_their_process_pass() {
+    for is_settled in [true, false] {
+        let (_server, _redis, limit) = a_minute_of(100).await;
+        let reserved = limit.reserve(100).await.unwrap();
+        let waiter = tokio::spawn({
+            let limit = limit.clone();
+            async move { limit.acquire(30).await }
+        });
+        while limit.binding().is_none() {
+            pause(Duration::from_millis(1)).await;
+        }
+        if is_settled {
+            reserved.settle(60).await.unwrap();
+        } else {
+            limit.refund(40).await.unwrap();
+        }
+        waiter.await.unwrap().unwrap();
+        assert_eq!(left(&limit).await, 10);
+    }
+}
+
+#[tokio::test]
+async fn requests_and_tokens_are_one_decision_and_a_settled_request_was_made() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let policy = All::new((PerRequest::new(FixedWindow::new(3, MINUTE)), log(1_000)));
+    let limit = redis.limit("model", policy).unwrap();
+
+    limit.reserve(900).await.unwrap().settle(0).await.unwrap();
+    // The latest permits are tokens, not requests.
+    limit.acquire(700).await.unwrap();
+    limit.refund(700).await.unwrap();
+    passed(limit.try_acquire(600).await);
+    denied(limit.try_acquire(1).await);
+    assert_eq!(limit.binding(), Some(0), "three requests were made");
+
+    let other = redis.limit("other", policy).unwrap();
+    other.acquire(1_000).await.unwrap();
+    denied(other.try_acquire(1).await);
+    assert_eq!(other.binding(), Some(1), "no tokens are left");
+    assert!(limit.keys()[0].ends_with(":0:requests:fixed_window:2"));
+}
+
+#[tokio::test]
+async fn requests_cannot_be_taken_ahead_and_a_retune_finds_the_policy_inside() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", PerRequest::new(log(9))).unwrap();
+    let error = limit.clone().with_prefetch(2, MINUTE).unwrap_err();
+    assert!(error.to_string().contains("counts requests"), "{error}");
+
+    // What is taken at once is one request.
+    assert_eq!(limit.try_acquire_up_to(500).await, Ok(500));
+    assert_eq!(left(&limit).await, 8);
+    limit.retune(PerRequest::new(log(20))).await.unwrap();
+    assert_eq!(left(&limit).await, 19);
+}
+
+#[tokio::test]
 async fn a_settlement_that_does_not_reach_the_server_is_an_error() {
     let server = Server::start().await;
     let redis = Redis::open(&server.url(), OutagePolicy::open()).unwrap();
     let redis = redis.with_deadline(PATIENT).unwrap();
-    let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
+    let limit = redis.limit("a", log(100)).unwrap();
     let [less, more] = [
         limit.reserve(50).await.unwrap(),
         limit.reserve(50).await.unwrap(),

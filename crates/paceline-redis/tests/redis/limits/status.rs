@@ -1,15 +1,13 @@
 //! What a limit says that it has left.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use paceline::limiter::{Limiter, Mode, SwitchExt};
-use paceline::policy::{All, Decision, FixedWindow, Interval, Policy, SlidingLog, TokenBucket};
+use paceline::policy::{All, FixedWindow, Interval, Policy, TokenBucket};
 use paceline::time::Rate;
 
 use super::keyed::end_queues;
-use super::{MINUTE, redis, wait_of};
+use super::{MINUTE, a_minute_of, denied, log, passed, redis, wait_of};
 use crate::servers::Server;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -20,37 +18,42 @@ fn remaining(limit: &impl Limiter) -> u32 {
 }
 
 #[tokio::test]
-async fn each_reply_says_what_is_left() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let policy = SlidingLog::new(5, MINUTE);
-    let limit = redis.limit("a", policy).unwrap();
+async fn each_reply_says_what_is_left_a_peek_counts_nothing_and_a_refund_gives_back() {
+    let (_server, _redis, limit) = a_minute_of(5).await;
     assert_eq!(limit.status(), None);
 
+    passed(limit.peek(5).await);
     limit.acquire(1).await.unwrap();
     assert_eq!(remaining(&limit), 4);
-    assert_eq!(limit.try_acquire(3).await, Ok(Decision::Pass));
+    passed(limit.peek(4).await);
+    passed(limit.try_acquire(3).await);
     let status = limit.status().unwrap();
     assert_eq!((status.remaining, status.binding), (1, None));
-    assert_eq!(status.quota, policy.quota());
+    assert_eq!(status.quota, log(5).quota());
     assert!((MINUTE / 2..=MINUTE).contains(&status.reset_in));
 
-    assert!(!limit.try_acquire(3).await.unwrap().is_pass());
+    denied(limit.try_acquire(3).await);
     assert_eq!(remaining(&limit), 1, "of cost 1 one more would pass");
+    assert_eq!(limit.try_acquire_up_to(0).await, Ok(0));
     assert_eq!(limit.try_acquire_up_to(9).await, Ok(1));
     assert_eq!(remaining(&limit), 0);
+    assert_eq!(limit.try_acquire_up_to(9).await, Ok(0));
+    denied(limit.peek(1).await);
     limit.refund(2).await.unwrap();
     assert_eq!(remaining(&limit), 2);
     assert_eq!(remaining(&limit.clone()), 2);
+    passed(limit.try_acquire(2).await);
+    denied(limit.try_acquire(1).await);
 }
 
 #[tokio::test]
-async fn the_status_of_several_limits_is_that_of_the_one_with_the_least_left() {
+async fn of_several_limits_the_binding_one_is_named_none_is_charged_and_the_least_left_is_the_status()
+ {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let policy = All::new((
         TokenBucket::new(Rate::new(1, HOUR), 6),
-        SlidingLog::new(5, MINUTE),
+        log(5),
         FixedWindow::new(9, HOUR),
     ));
     let limit = redis.limit("a", policy).unwrap();
@@ -69,13 +72,11 @@ async fn the_status_of_several_limits_is_that_of_the_one_with_the_least_left() {
 
 #[tokio::test]
 async fn permits_taken_ahead_are_left() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+    let (_server, redis, limit) = a_minute_of(10).await;
     let limit = limit.with_prefetch(4, MINUTE).unwrap();
 
     for left in (5..10).rev() {
-        assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+        passed(limit.try_acquire(1).await);
         assert_eq!(remaining(&limit), left);
     }
     assert_eq!(redis.stats().answered, 1);
@@ -104,55 +105,28 @@ async fn a_fetched_status_counts_nothing_and_knows_of_other_processes() {
 }
 
 #[tokio::test]
-async fn a_status_is_kept_while_the_key_is_not_in_use() {
+async fn a_denial_and_a_status_are_kept_while_the_key_is_not_in_use() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let users = redis.keyed("users", Interval::every(HOUR)).unwrap();
-    users.at("ann").unwrap().acquire(1).await.unwrap();
-    assert!(wait_of(users.at("ann").unwrap().try_acquire(1).await) > HOUR / 2);
-    let before = users.at("ann").unwrap().status().unwrap();
+    let ann = || users.at("ann").unwrap();
+    ann().acquire(1).await.unwrap();
+    assert!(wait_of(ann().try_acquire(1).await) > HOUR / 2);
+    let before = ann().status().unwrap();
 
     end_queues(&users).await;
     let calls = redis.stats().answered;
-    let ann = users.at("ann").unwrap();
-    assert!(wait_of(ann.try_acquire(1).await) > HOUR / 2);
+    assert!(wait_of(ann().try_acquire(1).await) > HOUR / 2);
+    assert_eq!(ann().binding(), Some(0));
+    let after = ann().status().unwrap();
     assert_eq!(redis.stats().answered, calls, "the denial was cached");
-    let after = ann.status().unwrap();
     assert_eq!((after.remaining, after.quota), (0, before.quota));
     assert!((HOUR / 2..=before.reset_in).contains(&after.reset_in));
 }
 
-/// The numbers were those of the old tier.
-#[tokio::test]
-async fn a_new_tier_has_no_status_before_its_first_reply() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let tier = Arc::new(AtomicU32::new(5));
-    let tiers = Arc::clone(&tier);
-    let policy_of = move |_: &str| SlidingLog::new(tiers.load(Ordering::Relaxed), MINUTE);
-    let users = redis.keyed_by("users", policy_of).unwrap();
-    let ann = || users.at("ann").unwrap();
-
-    for is_in_use in [true, false] {
-        ann().acquire(1).await.unwrap();
-        let before = is_in_use.then(&ann);
-        end_queues(&users).await;
-        tier.fetch_add(5, Ordering::Relaxed);
-        assert_eq!(ann().status(), None, "in use: {is_in_use}");
-        assert_eq!(
-            before.is_some_and(|before| remaining(&before) == 4),
-            is_in_use
-        );
-    }
-    ann().acquire(1).await.unwrap();
-    assert_eq!(remaining(&ann()), 12);
-}
-
 #[tokio::test]
 async fn a_pause_leaves_nothing_and_a_limit_that_is_off_has_no_status() {
-    let server = Server::start().await;
-    let redis = redis(&server).await;
-    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+    let (_server, redis, limit) = a_minute_of(10).await;
     limit.acquire(1).await.unwrap();
     assert_eq!(remaining(&limit), 9);
 

@@ -9,12 +9,12 @@ use futures::{FutureExt, SinkExt, StreamExt, stream};
 use paceline::concurrency::Admit;
 use paceline::feedback::Feedback;
 use paceline::limiter::{Event, Mode, Observed, Observer};
-use paceline::policy::{Decision, SlidingLog, TokenBucket};
+use paceline::policy::{Decision, SlidingLog};
 use paceline::prelude::*;
-use paceline::time::Rate;
+use paceline::time::Clock;
 use paceline_redis::RedisLimiter;
 
-use super::{MINUTE, redis};
+use super::{MINUTE, denied, log, redis};
 use crate::servers::Server;
 
 /// The events, and how many requests are queued.
@@ -65,7 +65,7 @@ impl Observer for &Seen {
 /// A limit of 5 in a minute.
 async fn watched(server: &Server) -> (RedisLimiter<SlidingLog>, Seen) {
     let seen = Seen::default();
-    let limit = redis(server).await.limit("a", SlidingLog::new(5, MINUTE));
+    let limit = redis(server).await.limit("a", log(5));
     (limit.unwrap().with_observer(seen.clone()), seen)
 }
 
@@ -93,20 +93,16 @@ async fn each_request_is_one_event_however_it_is_made() {
     seen.is(&["passed 1"]);
     let mut passed = 2;
     while limit.try_acquire_up_to(5).await.unwrap() > 0 {
-        let taken = seen.take();
-        let [line] = &taken[..] else {
-            panic!("{taken:?}")
+        let [line] = &seen.take()[..] else {
+            panic!("no event, or several")
         };
-        passed += line
-            .strip_prefix("passed ")
-            .unwrap()
-            .parse::<u32>()
-            .unwrap();
+        let taken = line.strip_prefix("passed ").unwrap();
+        passed += taken.parse::<u32>().unwrap();
     }
     seen.is(&["refused 5"]);
     assert_eq!(passed, 5);
 
-    assert!(!limit.try_acquire(1).await.unwrap().is_pass());
+    denied(limit.try_acquire(1).await);
     assert!(limit.acquire_within(1, Duration::ZERO).await.is_err());
     seen.is(&["refused 1"; 2]);
     for cost in [6, 7] {
@@ -128,7 +124,9 @@ async fn each_request_is_one_event_however_it_is_made() {
 async fn each_request_of_an_adapter_is_one_event() {
     let server = Server::start().await;
     let (limit, seen) = watched(&server).await;
-    assert_eq!(stream::iter([1; 2]).pace(limit.clone()).count().await, 2);
+    assert_eq!(stream::iter([1]).pace(limit.clone()).count().await, 1);
+    let batches = stream::iter([1; 2]).pace_batches(limit.clone(), 2);
+    assert_eq!(batches.count().await, 1);
     let mut sink = futures::sink::drain().pace_sends(limit.clone());
     sink.send(1).await.unwrap();
     let costs = stream::iter([1, 9, 0]).pace_by_cost(limit.clone(), |cost| *cost);
@@ -148,10 +146,31 @@ async fn each_request_of_an_adapter_is_one_event() {
     let before = limit.clone();
     let mut paced = stream::iter([1]).pace(limit);
     assert!(paced.next().now_or_never().is_none());
-    assert!(!before.try_acquire(1).await.unwrap().is_pass());
+    denied(before.try_acquire(1).await);
     seen.0.lock().unwrap().0.clear();
     drop(paced);
     seen.is(&["gave up"]);
+}
+
+#[tokio::test]
+async fn how_long_a_request_has_waited_is_in_its_event() {
+    let window = Duration::from_millis(50);
+    let server = Server::start().await;
+    let limit = redis(&server).await.limit("a", SlidingLog::new(1, window));
+    let seen = Seen::default();
+    let limit = limit.unwrap().with_observer(seen.clone());
+    let mut clock = Clock::new();
+    let start = clock.now();
+
+    assert_eq!(stream::iter(0..2).pace(limit).count().await, 2);
+    let took = clock.now().since(start);
+    let events = std::mem::take(&mut seen.0.lock().unwrap().0);
+    let [Event::Passed { .. }, Event::Passed { waited, .. }] = events[..] else {
+        panic!("{events:?}");
+    };
+    // How much of the window was over when it was asked is not known.
+    assert!(took >= window, "{took:?}");
+    assert!(waited > Duration::ZERO && waited <= took, "{waited:?}");
 }
 
 #[tokio::test]
@@ -187,7 +206,7 @@ async fn what_passes_only_in_shadow_mode_is_an_event_of_its_own_around_the_switc
     let server = Server::start().await;
     let redis = redis(&server).await;
     let (seen, around) = (Seen::default(), Seen::default());
-    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    let limit = redis.limit("a", log(5)).unwrap();
     let limit = limit.with_observer(seen.clone());
     let switch = redis.switch("a").unwrap();
     let report = {
@@ -205,23 +224,10 @@ async fn what_passes_only_in_shadow_mode_is_an_event_of_its_own_around_the_switc
     limit.acquire(1).await.unwrap();
     limit.acquire_within(1, MINUTE).await.unwrap();
     assert_eq!(stream::iter([1; 2]).pace(limit.clone()).count().await, 2);
-    around.is(&[
-        "shadowed 1, true",
-        "shadowed 6, false",
-        "shadowed 1, true",
-        "shadowed 1, true",
-        "shadowed 1, true",
-        "shadowed 1, true",
-    ]);
+    let (held_back, too_costly) = ("shadowed 1, true", "shadowed 6, false");
+    around.is(&[&[held_back, too_costly][..], &[held_back; 4]].concat());
     // The limit itself has refused them.
-    seen.is(&[
-        "refused 1",
-        "6 of 5",
-        "refused 1",
-        "refused 1",
-        "refused 1",
-        "refused 1",
-    ]);
+    seen.is(&[&["refused 1", "6 of 5"][..], &["refused 1"; 4]].concat());
     assert_eq!(switch.stats().held_back, 6);
 
     redis.set_mode("a", Mode::Off).await.unwrap();
@@ -266,19 +272,11 @@ async fn each_change_is_an_event_of_the_clone_on_which_it_was_made() {
 async fn a_key_reports_with_its_key() {
     let server = Server::start().await;
     let redis = redis(&server).await;
-    let users = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
+    let users = redis.keyed("users", log(1)).unwrap();
     let seen = Seen::default();
     let same = users.clone().with_observer(seen.clone());
     same.at("ann").unwrap().acquire(1).await.unwrap();
-    assert!(
-        !same
-            .at("ann")
-            .unwrap()
-            .try_acquire(1)
-            .await
-            .unwrap()
-            .is_pass()
-    );
+    denied(same.at("ann").unwrap().try_acquire(1).await);
     same.at("bob").unwrap().pause_for(MINUTE).await.unwrap();
     seen.is(&["passed 1", "refused 1", "Paused { duration: 60s }"]);
 
@@ -291,15 +289,13 @@ async fn a_key_reports_with_its_key() {
     let keys = stream::iter(["bob", "cat"]).try_pace_by_key(users, |key| *key, 2);
     assert_eq!(keys.count().await, 2);
     let by_key = by_key.lock().unwrap();
-    let of = |wanted: &str| {
+    let of = |wanted: &str| -> Vec<_> {
         let events = by_key.iter().filter(|(key, _)| key == wanted);
-        events.map(|(_, event)| *event).collect::<Vec<_>>()
+        events.map(|(_, event)| *event).collect()
     };
-    assert!(matches!(
-        of("bob")[..],
-        [Event::Resumed, Event::Passed { .. }]
-    ));
-    assert!(matches!(of("cat")[..], [Event::Passed { .. }]));
+    let (bob, cat) = (of("bob"), of("cat"));
+    assert!(matches!(bob[..], [Event::Resumed, Event::Passed { .. }]));
+    assert!(matches!(cat[..], [Event::Passed { .. }]));
     assert_eq!(by_key.len(), 3);
 }
 
@@ -314,14 +310,8 @@ async fn each_request_for_a_lease_is_one_event_and_so_is_its_release() {
     let lease = permits.acquire().await.unwrap();
     assert!(permits.try_acquire().await.unwrap().is_none());
     gives_up(permits.acquire());
-    seen.is(&[
-        "Resized { limit: 1 }",
-        "gave up",
-        "gave up",
-        "passed 1",
-        "refused 1",
-        "gave up",
-    ]);
+    let first = ["Resized { limit: 1 }", "gave up", "gave up", "passed 1"];
+    seen.is(&[&first[..], &["refused 1", "gave up"]].concat());
     let waiting = async { permits.acquire().await.unwrap() };
     let (second, ()) = tokio::join!(waiting, async { lease.release().await.unwrap() });
     drop(second);
@@ -346,6 +336,8 @@ mod recorded {
     #![expect(clippy::float_cmp, reason = "small whole numbers are exact")]
 
     use paceline::limiter::Metrics;
+    use paceline::policy::TokenBucket;
+    use paceline::time::Rate;
     use paceline_redis::OutagePolicy;
 
     use super::*;
@@ -383,9 +375,7 @@ mod recorded {
         let recorded = Recorded::default();
         let observer = metrics::with_local_recorder(&recorded, || Metrics::by_key("users", 1));
         let server = Server::start().await;
-        let users = redis(&server)
-            .await
-            .keyed("users", SlidingLog::new(5, MINUTE));
+        let users = redis(&server).await.keyed("users", log(5));
         let guard = metrics::set_default_local_recorder(&recorded);
         let users = users.unwrap().with_observer_by_key(observer);
         for _ in 0..5 {

@@ -5,7 +5,6 @@ use std::future::poll_fn;
 
 use futures::poll;
 use paceline::concurrency::Admit;
-use paceline::limiter::Limits;
 
 use super::*;
 
@@ -24,41 +23,12 @@ async fn permits_in_redis_keep_the_claims() {
 }
 
 #[tokio::test]
-async fn keyed_permits_in_redis_keep_the_claims() {
-    fn at<L: Limits<String>>(permits: &L, number: u32) -> L::Limit
-    where
-        L::Error: std::fmt::Debug,
-    {
-        permits.at(format!("user {number}")).unwrap()
-    }
-    let server = Server::start().await;
-    let redis = process(&server.url());
-    redis.connect().await.unwrap();
-    let (one, two) = (
-        redis.keyed_permits("one", 1, LONG).unwrap(),
-        redis.keyed_permits("two", 2, LONG).unwrap(),
-    );
-    let number = Cell::new(0);
-    let make = |n| {
-        number.set(number.get() + 1);
-        at(if n == 1 { &one } else { &two }, number.get())
-    };
-    claims::hold_for(make).await;
-    let key: Result<RedisPermits, _> = Limits::at(&one, "");
-    assert!(key.is_err());
-}
-
-#[tokio::test]
 async fn handles_and_futures_share_a_queue() {
-    let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 1, LONG);
+    let (_server, permits) = so_many(1).await;
     let held = taken(&permits).await;
     let mut handle = permits.clone();
     assert!(poll!(poll_fn(|cx| handle.poll_admit((), cx))).is_pending());
-    let behind = tokio::spawn({
-        let permits = permits.clone();
-        async move { taken(&permits).await }
-    });
+    let behind = waiting(&permits, 1).remove(0);
     sleep(Duration::from_millis(30)).await;
 
     drop(held);
@@ -66,38 +36,20 @@ async fn handles_and_futures_share_a_queue() {
     let lease = timeout(PATIENCE, lease).await.unwrap().unwrap();
     assert!(!behind.is_finished());
     drop(lease);
-    drop(timeout(PATIENCE, behind).await.unwrap().unwrap());
+    drop(ends(behind).await);
 }
 
 #[tokio::test]
 async fn a_lease_for_a_handle_that_is_not_polled_is_released_when_it_gives_up() {
-    let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 1, LONG);
+    let (server, permits) = so_many(1).await;
     let held = taken(&permits).await;
     let mut idle = permits.clone();
     assert!(poll!(poll_fn(|cx| idle.poll_admit((), cx))).is_pending());
     sleep(Duration::from_millis(30)).await;
     held.release().await.unwrap();
-    until("the lease is granted", async || {
-        permits.in_use().await.unwrap() == 1
-    })
-    .await;
+    until("it is granted", async || alive(&server).await == 1).await;
 
     idle.give_up();
     drop(taken(&permits).await);
-    until("no lease is left", async || {
-        permits.in_use().await.unwrap() == 0
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_fault_is_the_error_of_the_handle() {
-    let server = Server::start().await;
-    let redis = process(&server.url());
-    redis.connect().await.unwrap();
-    server.cli::<()>(&["SET", KEY, "mine"]).await;
-    let mut permits = permits(&redis, 1, LONG);
-    let refused = poll_fn(|cx| permits.poll_admit((), cx)).await;
-    assert!(refused.unwrap_err().to_string().contains("WRONGTYPE"));
+    until_all_are_given_back(&server).await;
 }

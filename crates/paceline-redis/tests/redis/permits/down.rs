@@ -31,13 +31,12 @@ async fn closed_grants_nothing_until_redis_is_back() {
     let (mut server, redis) = down(OutagePolicy::closed()).await;
     let permits = permits(&redis, 1, LONG);
 
-    assert!(permits.try_acquire().await.unwrap().is_none());
-    let waiting = tokio::spawn(async move { permits.acquire().await });
+    none_is_free(permits.try_acquire().await);
+    let waiting = waiting(&permits, 1).remove(0);
     sleep(Duration::from_millis(100)).await;
     assert!(!waiting.is_finished());
     server.start_again().await;
-    let lease = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
-    assert!(!lease.is_local());
+    assert!(!ends(waiting).await.is_local());
 }
 
 #[tokio::test]
@@ -45,18 +44,18 @@ async fn insured_grants_a_share_after_all_other_leases_have_ended() {
     let (_server, redis) = down(OutagePolicy::insured(2)).await;
     let permits = permits(&redis, 5, SHORT);
     let start = Instant::now();
-    assert!(permits.try_acquire().await.unwrap().is_none());
+    none_is_free(permits.try_acquire().await);
 
     let one = taken(&permits).await;
     // Until then other processes may hold all leases.
     assert!(start.elapsed() >= SHORT);
     let two = taken(&permits).await;
-    assert!(permits.try_acquire().await.unwrap().is_none());
+    none_is_free(permits.try_acquire().await);
     assert!(one.is_local() && two.is_local());
 
     drop(one);
     let _three = taken(&permits).await;
-    assert!(permits.try_acquire().await.unwrap().is_none());
+    none_is_free(permits.try_acquire().await);
 }
 
 #[tokio::test]
@@ -69,7 +68,7 @@ async fn an_insurance_counts_holders_of_lost_leases_until_they_are_dropped() {
     server.kill();
     lost.lost().await;
     let _local = taken(&permits).await;
-    assert!(permits.try_acquire().await.unwrap().is_none());
+    none_is_free(permits.try_acquire().await);
     drop(lost);
     let _other = taken(&permits).await;
 }
@@ -85,7 +84,7 @@ async fn a_local_lease_is_counted_when_redis_is_back() {
     until("it is up", async || permits.in_use().await.is_ok()).await;
     let one = taken(&permits).await;
     assert!(!one.is_local());
-    assert!(permits.try_acquire().await.unwrap().is_none());
+    none_is_free(permits.try_acquire().await);
     drop(local);
     let two = taken(&permits).await;
     assert!(!two.is_local());
@@ -94,8 +93,7 @@ async fn a_local_lease_is_counted_when_redis_is_back() {
 #[tokio::test]
 async fn a_waiter_cancelled_during_an_outage_leaves_no_task_running() {
     let (_server, redis) = down(OutagePolicy::closed()).await;
-    let permits = permits(&redis, 1, LONG);
-    let waiting = tokio::spawn(async move { permits.acquire().await });
+    let waiting = waiting(&permits(&redis, 1, LONG), 1).remove(0);
     until("it is down", async || redis.stats().outages > 0).await;
 
     waiting.abort();

@@ -55,25 +55,13 @@ async fn fleet(server: &Server, n: u32, processes: usize) -> Vec<RedisPermits> {
     fleet
 }
 
-async fn case(n: u32, processes: usize, callers: u32) {
-    let server = Server::start().await;
-    let fleet = fleet(&server, n, processes).await;
-    assert_fair(&leases(&fleet, callers, Duration::from_secs(4)).await);
-}
-
 #[tokio::test]
-async fn two_processes_take_turns_with_one_permit() {
-    case(1, 2, 1).await;
-}
-
-#[tokio::test]
-async fn three_processes_share_two_permits() {
-    case(2, 3, 4).await;
-}
-
-#[tokio::test]
-async fn four_processes_share_ten_permits() {
-    case(10, 4, 10).await;
+async fn processes_with_different_numbers_of_permits_and_callers_get_their_shares() {
+    for (n, processes, callers) in [(1, 2, 1), (2, 3, 4), (10, 4, 10)] {
+        let server = Server::start().await;
+        let fleet = fleet(&server, n, processes).await;
+        assert_fair(&leases(&fleet, callers, Duration::from_secs(4)).await);
+    }
 }
 
 /// Replies take 20 ms to one of the two.

@@ -1,45 +1,62 @@
+use paceline::limiter::Limits;
+
 use super::*;
 
-fn refused(n: u32, lease: Duration, when_down: OutagePolicy) -> String {
-    let redis = process_with("redis://127.0.0.1:1/", when_down, Duration::from_millis(25));
-    redis.permits("jobs", n, lease).unwrap_err().to_string()
+/// The limit of such permits, and of those of a key, or why there are none.
+fn of(n: u32, lease: Duration, deadline: u64, when_down: OutagePolicy) -> Result<u32, String> {
+    let deadline = Duration::from_millis(deadline);
+    let redis = process_with("redis://127.0.0.1:1/", when_down, deadline);
+    let one = redis.permits("jobs", n, lease);
+    let keyed = redis.keyed_permits("jobs", n, lease);
+    let key = keyed.and_then(|keyed| keyed.at("ann"));
+    let [one, key] = [one, key].map(|permits| match permits {
+        Ok(permits) => Ok(permits.limit()),
+        Err(error) => Err(error.to_string()),
+    });
+    assert_eq!(one, key);
+    one
 }
 
 #[test]
-fn values_outside_the_bounds_are_refused_and_named() {
-    assert_eq!(
-        refused(0, SHORT, OutagePolicy::open()),
-        "there must be at least 1 permit, got 0"
-    );
-    assert_eq!(
-        refused(1, Duration::from_millis(99), OutagePolicy::open()),
-        "a lease takes 100ms to 86400s with a deadline of 25ms, got 99ms"
-    );
-    assert_eq!(
-        refused(1, Duration::from_secs(86_401), OutagePolicy::open()),
-        "a lease takes 100ms to 86400s with a deadline of 25ms, got 86401s"
-    );
-    assert_eq!(
-        refused(2, SHORT, OutagePolicy::insured(3)),
-        "2 permits cannot be divided among 3 replicas: each needs at least 1"
-    );
-}
-
-#[test]
-fn values_at_the_bounds_are_accepted() {
-    let redis = process_with(
-        "redis://127.0.0.1:1/",
-        OutagePolicy::insured(3),
-        Duration::from_millis(30),
-    );
-    for lease in [Duration::from_millis(120), Duration::from_secs(86_400)] {
-        assert!(redis.permits("jobs", 3, lease).is_ok());
+fn values_outside_the_bounds_are_refused_and_named_and_those_at_the_bounds_are_not() {
+    let (open, three) = (OutagePolicy::open(), OutagePolicy::insured(3));
+    let (millis, secs) = (Duration::from_millis, Duration::from_secs);
+    for (refused, why) in [
+        (
+            of(0, SHORT, 25, open),
+            "there must be at least 1 permit, got 0",
+        ),
+        (
+            of(1, millis(99), 25, open),
+            "a lease takes 100ms to 86400s with a deadline of 25ms, got 99ms",
+        ),
+        (
+            of(1, secs(86_401), 25, open),
+            "a lease takes 100ms to 86400s with a deadline of 25ms, got 86401s",
+        ),
+        (
+            of(3, millis(119), 30, three),
+            "a lease takes 120ms to 86400s with a deadline of 30ms, got 119ms",
+        ),
+        (
+            of(2, SHORT, 25, three),
+            "2 permits cannot be divided among 3 replicas: each needs at least 1",
+        ),
+    ] {
+        assert_eq!(refused, Err(why.to_owned()));
     }
-    let short = Duration::from_millis(119);
-    assert_eq!(
-        redis.permits("jobs", 3, short).unwrap_err().to_string(),
-        "a lease takes 120ms to 86400s with a deadline of 30ms, got 119ms"
-    );
+    for (n, lease) in [(3, millis(120)), (3, secs(86_400)), (u32::MAX, SHORT)] {
+        assert_eq!(of(n, lease, 30, three), Ok(n));
+    }
+}
+
+#[test]
+fn an_empty_name_or_key_is_refused() {
+    let redis = process("redis://127.0.0.1:1/");
     assert!(redis.permits("", 3, SHORT).is_err());
-    assert!(redis.permits("jobs", u32::MAX, SHORT).is_ok());
+    assert!(redis.keyed_permits("", 1, LONG).is_err());
+    let jobs = redis.keyed_permits("jobs", 1, LONG).unwrap();
+    assert!(jobs.at("").is_err());
+    let key: Result<RedisPermits, _> = Limits::at(&jobs, "");
+    assert!(key.is_err());
 }

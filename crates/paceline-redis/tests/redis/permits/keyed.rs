@@ -16,8 +16,7 @@ async fn each_key_has_its_own_permits_in_the_whole_fleet() {
 
     for fleet in [&here, &there] {
         for user in ["alice", "bob"] {
-            let lease = fleet.at(user).unwrap().try_acquire().await.unwrap();
-            assert!(lease.is_none());
+            none_is_free(fleet.at(user).unwrap().try_acquire().await);
         }
     }
     let keys: Vec<String> = server.cli(&["KEYS", "*{alice}*"]).await;
@@ -31,15 +30,13 @@ async fn requests_of_one_key_share_a_queue_while_any_waits_or_holds_a_lease() {
     let server = Server::start().await;
     let exports = exports(&process(&server.url()));
     let held = taken(&exports.at("alice").unwrap()).await;
-    let alice = exports.at("alice").unwrap();
-    let waiting = tokio::spawn(async move { taken(&alice).await });
+    let waiting = waiting(&exports.at("alice").unwrap(), 1).remove(0);
     sleep(Duration::from_millis(30)).await;
 
     drop(held);
     // It is behind the request that waits.
-    let lease = exports.at("alice").unwrap().try_acquire().await.unwrap();
-    assert!(lease.is_none());
-    let _lease = timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    none_is_free(exports.at("alice").unwrap().try_acquire().await);
+    let _lease = ends(waiting).await;
     assert_eq!(exports.remembered(), 1);
 }
 
@@ -54,13 +51,4 @@ fn an_idle_key_is_forgotten() {
     }
     assert!(exports.remembered() <= 1_024, "{}", exports.remembered());
     assert_eq!(held.len(), 100);
-}
-
-#[test]
-fn unfit_parameters_and_keys_are_refused_and_named() {
-    let redis = process("redis://127.0.0.1:1/");
-    let error = redis.keyed_permits("exports", 0, LONG).unwrap_err();
-    assert_eq!(error.to_string(), "there must be at least 1 permit, got 0");
-    assert!(redis.keyed_permits("", 1, LONG).is_err());
-    assert!(exports(&redis).at("").is_err());
 }

@@ -14,7 +14,6 @@ mod fair;
 mod fit;
 mod keyed;
 mod keys;
-mod line;
 mod lost;
 mod one;
 mod together;
@@ -23,7 +22,8 @@ mod turns;
 
 use std::time::Duration;
 
-use paceline_redis::{Lease, OutagePolicy, Redis, RedisPermits};
+use paceline_redis::{Lease, OutagePolicy, Redis, RedisPermits, ServerError};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::servers::{PATIENCE, Relay, Server};
@@ -63,6 +63,48 @@ pub(crate) fn permits(redis: &Redis, n: u32, lease: Duration) -> RedisPermits {
     redis.permits("jobs", n, lease).unwrap()
 }
 
+/// So many permits, in a process with a server of its own.
+pub(crate) async fn so_many(n: u32) -> (Server, RedisPermits) {
+    let server = Server::start().await;
+    let permits = permits(&process(&server.url()), n, LONG);
+    (server, permits)
+}
+
+/// So many permits, in each of two processes.
+pub(crate) async fn in_two_processes(n: u32) -> (Server, RedisPermits, RedisPermits) {
+    let (server, here) = so_many(n).await;
+    let there = permits(&process(&server.url()), n, LONG);
+    (server, here, there)
+}
+
+/// Holds so many leases.
+pub(crate) async fn hold(permits: &RedisPermits, count: usize) -> Vec<Lease> {
+    let mut held = Vec::new();
+    for _ in 0..count {
+        held.push(taken(permits).await);
+    }
+    held
+}
+
+/// Requests that wait, spawned in one batch.
+pub(crate) fn waiting(permits: &RedisPermits, count: usize) -> Vec<JoinHandle<Lease>> {
+    let spawn = || {
+        let permits = permits.clone();
+        tokio::spawn(async move { permits.acquire().await.unwrap() })
+    };
+    std::iter::repeat_with(spawn).take(count).collect()
+}
+
+/// What was spawned has to end.
+pub(crate) async fn ends<T>(task: JoinHandle<T>) -> T {
+    timeout(PATIENCE, task).await.expect("it ends").unwrap()
+}
+
+#[track_caller]
+pub(crate) fn none_is_free(answer: Result<Option<Lease>, ServerError>) {
+    assert!(answer.unwrap().is_none());
+}
+
 pub(crate) async fn relayed() -> (Server, Relay) {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
@@ -73,6 +115,11 @@ pub(crate) async fn relayed() -> (Server, Relay) {
 pub(crate) async fn taken(permits: &RedisPermits) -> Lease {
     let lease = timeout(PATIENCE, permits.acquire()).await;
     lease.expect("one is free").unwrap()
+}
+
+/// Waits until no lease in Redis is left that has not ended.
+pub(crate) async fn until_all_are_given_back(server: &Server) {
+    until("all are given back", async || alive(server).await == 0).await;
 }
 
 /// Waits until the condition holds.

@@ -1,59 +1,42 @@
-use std::sync::{Arc, Mutex};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 
-/// Counts the present holders, and the most at once.
-#[derive(Clone, Default)]
-struct Gauge(Arc<Mutex<(u32, u32)>>);
-
-impl Gauge {
-    fn up(&self) {
-        let mut gauge = self.0.lock().unwrap();
-        gauge.0 += 1;
-        gauge.1 = gauge.1.max(gauge.0);
-    }
-
-    fn down(&self) {
-        self.0.lock().unwrap().0 -= 1;
-    }
-
-    fn most(&self) -> u32 {
-        self.0.lock().unwrap().1
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_never_hold_more_than_the_limit() {
-    let server = Server::start().await;
-    let gauge = Gauge::default();
-    let mut tasks = Vec::new();
-    for _ in 0..2 {
-        let permits = permits(&process(&server.url()), 3, LONG);
-        for _ in 0..8 {
-            let (permits, gauge) = (permits.clone(), gauge.clone());
-            tasks.push(tokio::spawn(async move {
+    let (server, here, there) = in_two_processes(3).await;
+    let holders = Arc::new(AtomicU32::new(0));
+    let fleet = [here, there];
+    let tasks = fleet.iter().flat_map(|permits| {
+        let task = || {
+            let (permits, holders) = (permits.clone(), Arc::clone(&holders));
+            tokio::spawn(async move {
+                let mut most = 0;
                 for _ in 0..25 {
                     let lease = taken(&permits).await;
-                    gauge.up();
+                    most = most.max(1 + holders.fetch_add(1, Ordering::SeqCst));
                     sleep(Duration::from_millis(1)).await;
-                    gauge.down();
+                    holders.fetch_sub(1, Ordering::SeqCst);
                     drop(lease);
                 }
-            }));
-        }
+                most
+            })
+        };
+        std::iter::repeat_with(task).take(8).collect::<Vec<_>>()
+    });
+    let mut most = 0;
+    for task in tasks.collect::<Vec<_>>() {
+        most = most.max(ends(task).await);
     }
-    for task in tasks {
-        timeout(PATIENCE, task).await.unwrap().unwrap();
-    }
-
-    assert_eq!(gauge.most(), 3);
-    until("none is in use", async || alive(&server).await == 0).await;
+    assert_eq!(most, 3);
+    until_all_are_given_back(&server).await;
 }
 
 #[tokio::test]
 async fn a_process_with_a_fast_clock_evicts_no_other_holder() {
-    let server = Server::start().await;
-    let holder = permits(&process(&server.url()), 1, LONG);
+    let (server, holder) = so_many(1).await;
     let held = taken(&holder).await;
 
     // This process's clock jumps an hour ahead while it runs.
@@ -65,11 +48,11 @@ async fn a_process_with_a_fast_clock_evicts_no_other_holder() {
             let redis = process(&url);
             redis.connect().await.unwrap();
             let permits = permits(&redis, 1, LONG);
-            assert!(permits.try_acquire().await.unwrap().is_none());
+            none_is_free(permits.try_acquire().await);
             tokio::time::pause();
             tokio::time::advance(Duration::from_secs(3600)).await;
             tokio::time::resume();
-            assert!(permits.try_acquire().await.unwrap().is_none());
+            none_is_free(permits.try_acquire().await);
             // The second refusal came from the server.
             assert_eq!(redis.stats().answered, 2);
         });
@@ -82,22 +65,12 @@ async fn a_process_with_a_fast_clock_evicts_no_other_holder() {
 
 #[tokio::test]
 async fn ids_of_one_process_and_of_two_differ() {
-    let server = Server::start().await;
-    let one = permits(&process(&server.url()), 200, LONG);
-    let other = permits(&process(&server.url()), 200, LONG);
-
-    let mut held = Vec::new();
-    for _ in 0..100 {
-        held.push(taken(&one).await);
-        held.push(taken(&other).await);
-    }
+    let (server, one, other) = in_two_processes(200).await;
+    let _held = (hold(&one, 100).await, hold(&other, 100).await);
     assert_eq!(alive(&server).await, 200);
     let members = members(&server).await;
-    let nonces: std::collections::HashSet<_> = members
-        .iter()
-        .filter_map(|(id, _)| id.split_once(':'))
-        .map(|(nonce, _)| nonce)
-        .collect();
+    let nonces = members.iter().filter_map(|(id, _)| id.split_once(':'));
+    let nonces: HashSet<_> = nonces.map(|(nonce, _)| nonce).collect();
     assert_eq!(nonces.len(), 2);
     // Each process has 128 random bits.
     assert!(nonces.iter().all(|nonce| nonce.len() == 32));

@@ -1,7 +1,5 @@
 //! The marks of waiting processes in Redis.
 
-use tokio::task::JoinHandle;
-
 use crate::servers::Cluster;
 
 use super::*;
@@ -62,15 +60,6 @@ async fn write_lasting_mark(server: &Server, turn: u64, waiters: u32) {
     write_mark(server, turn, waiters, server.time_us().await, LONG).await;
 }
 
-/// Requests that wait, spawned in one batch.
-fn waiting(permits: &RedisPermits, count: usize) -> Vec<JoinHandle<Lease>> {
-    let spawn = || {
-        let permits = permits.clone();
-        tokio::spawn(async move { permits.acquire().await.unwrap() })
-    };
-    std::iter::repeat_with(spawn).take(count).collect()
-}
-
 /// Waits for a mark of that many requests.
 async fn until_marked(server: &Server, waiters: u64) -> Mark {
     let looking = async {
@@ -87,19 +76,26 @@ async fn until_marked(server: &Server, waiters: u64) -> Mark {
 
 #[tokio::test]
 async fn a_waiting_process_has_one_mark_that_is_gone_when_nothing_waits() {
-    let server = Server::start().await;
-    let holder = permits(&process(&server.url()), 1, LONG);
-    let permits = permits(&process(&server.url()), 1, LONG);
+    let (server, holder, permits) = in_two_processes(1).await;
     let held = taken(&holder).await;
+    let only = waiting(&permits, 1).remove(0);
+    until_marked(&server, 1).await;
+    let removed = count(&server, "hdel").await;
+    only.abort();
+    until("it is taken back", async || {
+        count(&server, "hdel").await > removed
+    })
+    .await;
+    assert_eq!(marks(&server).await.len(), 0);
+
     let mut waiting = waiting(&permits, 3);
     until_marked(&server, 3).await;
     assert_eq!(marks(&server).await.len(), 1);
-
     waiting.pop().unwrap().abort();
     until_marked(&server, 2).await;
     drop(held);
     for waiting in waiting {
-        drop(timeout(PATIENCE, waiting).await.unwrap().unwrap());
+        drop(ends(waiting).await);
     }
     until("nothing is left", async || {
         server.cli::<u32>(&["DBSIZE"]).await == 0
@@ -109,23 +105,21 @@ async fn a_waiting_process_has_one_mark_that_is_gone_when_nothing_waits() {
 
 #[tokio::test]
 async fn a_try_does_not_overtake_a_waiter_of_another_process_and_leaves_no_mark() {
-    let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 2, LONG);
+    let (server, permits) = so_many(2).await;
     assert!(permits.try_acquire().await.unwrap().is_some());
     write_lasting_mark(&server, 1, 2).await;
 
-    assert!(permits.try_acquire().await.unwrap().is_none());
+    none_is_free(permits.try_acquire().await);
     assert_eq!(marks(&server).await.len(), 1);
     write_lasting_mark(&server, 1, 1).await;
     let lease = permits.try_acquire().await.unwrap();
     assert!(lease.is_some());
-    assert!(permits.try_acquire().await.unwrap().is_none());
+    none_is_free(permits.try_acquire().await);
 }
 
 #[tokio::test]
 async fn permits_of_earlier_turns_are_reserved() {
-    let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 3, LONG);
+    let (server, permits) = so_many(3).await;
     write_lasting_mark(&server, 7, 1).await;
 
     // Two of three: one is reserved.
@@ -137,15 +131,14 @@ async fn permits_of_earlier_turns_are_reserved() {
 
     server.cli::<()>(&["HDEL", MARKS, "another"]).await;
     for waiting in waiting.drain(..) {
-        std::mem::forget(timeout(PATIENCE, waiting).await.unwrap().unwrap());
+        std::mem::forget(ends(waiting).await);
     }
     assert_eq!(alive(&server).await, 3);
 }
 
 #[tokio::test]
 async fn one_turn_takes_an_equal_share_and_the_next_is_at_the_back() {
-    let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 4, LONG);
+    let (server, permits) = so_many(4).await;
     write_lasting_mark(&server, 7, 1).await;
 
     // Half of four, although only one is reserved. The rest comes with the next turn, behind the other process.
@@ -163,13 +156,8 @@ async fn one_turn_takes_an_equal_share_and_the_next_is_at_the_back() {
 
 #[tokio::test]
 async fn a_process_stays_in_front_until_it_has_taken_its_share() {
-    let server = Server::start().await;
-    let holder = permits(&process(&server.url()), 4, LONG);
-    let mut held = Vec::new();
-    for _ in 0..4 {
-        held.push(taken(&holder).await);
-    }
-    let permits = permits(&process(&server.url()), 4, LONG);
+    let (server, holder, permits) = in_two_processes(4).await;
+    let mut held = hold(&holder, 4).await;
     let waiting = waiting(&permits, 5);
     let mark = until_marked(&server, 5).await;
     write_lasting_mark(&server, mark.turn + 1, 4).await;
@@ -190,27 +178,24 @@ async fn a_process_stays_in_front_until_it_has_taken_its_share() {
 
 #[tokio::test]
 async fn later_turns_reserve_nothing() {
-    let server = Server::start().await;
-    let holder = permits(&process(&server.url()), 1, LONG);
-    let permits = permits(&process(&server.url()), 1, LONG);
+    let (server, holder, permits) = in_two_processes(1).await;
     let held = taken(&holder).await;
     let mut waiting = waiting(&permits, 1);
     let mark = until_marked(&server, 1).await;
     write_lasting_mark(&server, mark.turn + 1, 1).await;
 
     drop(held);
-    let lease = timeout(PATIENCE, waiting.remove(0)).await.unwrap().unwrap();
+    let lease = ends(waiting.remove(0)).await;
     // The process that has the permit now is behind the other one.
     lease.release().await.unwrap();
-    assert!(permits.try_acquire().await.unwrap().is_none());
-    assert!(holder.try_acquire().await.unwrap().is_none());
+    none_is_free(permits.try_acquire().await);
+    none_is_free(holder.try_acquire().await);
 }
 
 #[tokio::test]
 async fn a_mark_that_is_not_written_again_lapses() {
     const STANDS: Duration = Duration::from_millis(300);
-    let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 1, LONG);
+    let (server, permits) = so_many(1).await;
     let at = server.time_us().await;
     write_mark(&server, 1, 1, at, STANDS).await;
 
@@ -222,8 +207,7 @@ async fn a_mark_that_is_not_written_again_lapses() {
 
 #[tokio::test]
 async fn a_mark_from_before_a_step_back_of_the_clock_does_not_stand() {
-    let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 1, LONG);
+    let (server, permits) = so_many(1).await;
     let in_an_hour = server.time_us().await + 3_600_000_000;
     write_mark(&server, 1, 1, in_an_hour, LONG).await;
 
@@ -251,43 +235,6 @@ async fn the_mark_of_a_killed_process_lapses_within_the_time_of_a_lease() {
 }
 
 #[tokio::test]
-async fn a_cancelled_waiter_takes_its_mark_back() {
-    let server = Server::start().await;
-    let holder = permits(&process(&server.url()), 1, LONG);
-    let permits = permits(&process(&server.url()), 1, LONG);
-    let _held = taken(&holder).await;
-    let waiting = waiting(&permits, 1).remove(0);
-    until_marked(&server, 1).await;
-    let removed = count(&server, "hdel").await;
-
-    waiting.abort();
-    until("it is taken back", async || {
-        count(&server, "hdel").await > removed
-    })
-    .await;
-    assert_eq!(marks(&server).await.len(), 0);
-}
-
-#[tokio::test]
-async fn a_key_of_another_type_in_place_of_the_marks_is_an_error() {
-    let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 1, LONG);
-    for set in [
-        &["SET", MARKS, "mine"][..],
-        &["HSET", MARKS, "mine", "1 2 3 4"],
-    ] {
-        server.cli::<()>(set).await;
-        let error = permits.acquire().await.unwrap_err().to_string();
-        assert!(
-            error.contains("WRONGTYPE") && error.contains(MARKS),
-            "{error}"
-        );
-        assert_eq!(server.cli::<u32>(&["DBSIZE"]).await, 1);
-        server.flush_all().await;
-    }
-}
-
-#[tokio::test]
 async fn all_keys_of_a_pool_are_in_one_slot_of_a_cluster() {
     let mut cluster = Cluster::start().await;
     let urls = cluster.urls();
@@ -303,5 +250,5 @@ async fn all_keys_of_a_pool_are_in_one_slot_of_a_cluster() {
     let owner = cluster.owner_of(KEY).await;
     until_marked(owner, 1).await;
     drop(held);
-    let _lease = timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    let _lease = ends(waiting).await;
 }
