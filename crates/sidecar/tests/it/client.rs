@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::support::PATIENCE;
+use super::support::connect;
 
 /// A connection.
 #[derive(Debug)]
@@ -23,22 +23,35 @@ pub(crate) struct Answer {
 
 impl Client {
     pub(crate) fn connect(at: SocketAddr) -> Self {
-        let stream = TcpStream::connect(at).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
         Self {
-            stream: BufReader::new(stream),
+            stream: BufReader::new(connect(at)),
             host: at,
         }
     }
 
     /// A GET of this client id.
     pub(crate) fn get(&mut self, path: &str, id: &str) -> Answer {
-        self.send("GET", path, &[("x-client-id", id)], b"").unwrap()
+        self.send("GET", path, &[("x-client-id", id)], b"")
+    }
+
+    /// The statuses of so many requests of this client id.
+    pub(crate) fn statuses(&mut self, id: &str, count: usize) -> Vec<u16> {
+        (0..count).map(|_| self.get("/", id).status).collect()
     }
 
     /// Any request, and its answer.
     pub(crate) fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
+        self.try_send(method, path, headers, body).unwrap()
+    }
+
+    /// The same, if the connection does not end.
+    pub(crate) fn try_send(
         &mut self,
         method: &str,
         path: &str,
@@ -133,12 +146,4 @@ impl Answer {
 pub(crate) fn metric(scrape: &str, series: &str) -> Option<f64> {
     let mut lines = scrape.lines().filter_map(|line| line.strip_prefix(series));
     lines.find_map(|rest| rest.strip_prefix(' ')?.trim().parse().ok())
-}
-
-/// The text of `/metrics`.
-pub(crate) fn scrape(admin: SocketAddr) -> String {
-    let answer = Client::connect(admin).send("GET", "/metrics", &[], b"");
-    let answer = answer.unwrap();
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.text()
 }

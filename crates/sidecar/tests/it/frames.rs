@@ -91,6 +91,11 @@ pub(crate) fn open(at: SocketAddr, settings: &[u8]) -> TcpStream {
     stream
 }
 
+/// Sends a request of client `a`.
+pub(crate) fn request(stream: &mut TcpStream, id: u32) {
+    send(stream, HEADERS, END_STREAM | END_HEADERS, id, &get(&[]));
+}
+
 /// `GET /` of client `a`, without Huffman codes and the dynamic table.
 pub(crate) fn get(more: &[u8]) -> Vec<u8> {
     let mut block = vec![0x82, 0x86, 0x84, 0x01, 1, b'a'];

@@ -1,7 +1,7 @@
 //! The live page, in a real browser without a window.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::browser::{Browser, Look};
 
-use super::client::{Client, scrape};
+use super::client::Client;
 use super::support::Sidecar;
-use super::upstream;
+use super::upstream::hello;
 
 const WIDE: Look = Look {
     width: 1280,
@@ -21,42 +21,29 @@ const WIDE: Look = Look {
 
 const FORTY: [&str; 4] = ["--capacity", "40", "--cycle", "1s"];
 
-/// A browser in front of a sidecar.
-struct Page(Browser);
-
 const PRELUDE: &str = "const state = () => document.getElementById('state').textContent; \
      const row = (client) => [...document.querySelectorAll('[data-client]')].find((row) => row.dataset.client === client); \
      const number = (client, of) => Number(row(client)?.querySelector(`[data-label=${of}]`).textContent.replaceAll(',', '')); \
      const part = (client, name) => row(client)?.querySelector(`.track .${name}`); \
      const width = (client, name) => part(client, name)?.hidden ? 0 : part(client, name)?.getBoundingClientRect().width;";
 
-impl Page {
-    /// With the page of this sidecar in it, connected.
-    async fn at(sidecar: &Sidecar, look: Look) -> Self {
-        let page = Self(Browser::open(look, PRELUDE).await);
-        page.go(sidecar.admin).await;
-        page
-    }
+/// A browser with the page of this sidecar in it, connected.
+async fn page(sidecar: &Sidecar, look: Look) -> Browser {
+    let browser = Browser::open(look, PRELUDE).await;
+    browser.go(&format!("http://{}/", sidecar.admin)).await;
+    shows(&browser, "state() === 'live'").await;
+    browser
+}
 
-    async fn go(&self, admin: SocketAddr) {
-        self.0.go(&format!("http://{admin}/")).await;
-        self.until("live", "state() === 'live'").await;
-    }
+/// Waits until this holds in the page.
+async fn shows(browser: &Browser, expression: &str) {
+    browser.until(expression, expression).await;
+}
 
-    async fn eval(&self, expression: &str) -> Value {
-        self.0.eval(expression).await
-    }
-
-    async fn until(&self, what: &str, expression: &str) {
-        self.0.until(what, expression).await;
-    }
-
-    /// Writes what it looks like to a file of the target directory, to be looked at.
-    async fn shoot(&self, name: &str) {
-        self.0
-            .shoot(concat!(env!("CARGO_TARGET_TMPDIR"), "/page"), name)
-            .await;
-    }
+/// Writes what it looks like to a file of the target directory, to be looked at.
+async fn shoot(browser: &Browser, name: &str) {
+    let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/page");
+    browser.shoot(folder, name).await;
 }
 
 /// A sidecar with clients that send this many requests in each cycle, as long as it lives.
@@ -67,31 +54,30 @@ struct Shop {
 
 impl Shop {
     fn open(flags: &[&str], demands: &[(&str, u32)]) -> Self {
-        let sidecar = Sidecar::start(upstream::hello(), flags);
-        let demands = demands
-            .iter()
-            .map(|&(client, demand)| (client.to_owned(), demand));
-        let demands = Arc::new(Mutex::new(demands.collect()));
-        let shop = Self { sidecar, demands };
+        let shop = Self {
+            sidecar: Sidecar::start(hello(), flags),
+            demands: Arc::default(),
+        };
+        for (client, demand) in demands {
+            shop.set(client, *demand);
+        }
         shop.drive();
         shop
     }
 
     fn set(&self, client: &str, demand: u32) {
-        self.demands
-            .lock()
-            .unwrap()
-            .insert(client.to_owned(), demand);
+        let mut demands = self.demands.lock().unwrap();
+        demands.insert(client.to_owned(), demand);
     }
 
     /// Sends the requests of a cycle at its start. It ends with the sidecar.
     fn drive(&self) {
-        let (listen, admin) = (self.sidecar.listen, self.sidecar.admin);
+        let listen = self.sidecar.listen;
+        let mut operator = self.sidecar.operator();
         let demands = Arc::clone(&self.demands);
         thread::spawn(move || {
-            let mut operator = Client::connect(admin);
             let mut last = None;
-            while let Ok(answer) = operator.send("GET", "/clients", &[], b"") {
+            while let Ok(answer) = operator.try_send("GET", "/clients", &[], b"") {
                 let view: Value = serde_json::from_slice(&answer.body).unwrap();
                 let cycle = view["cycle"].as_u64();
                 if cycle == last {
@@ -107,7 +93,7 @@ impl Shop {
                 for (client, demand) in demands.lock().unwrap().clone() {
                     for _ in 0..demand {
                         let headers = [("x-client-id", client.as_str())];
-                        if requests.send("GET", "/", &headers, b"").is_err() {
+                        if requests.try_send("GET", "/", &headers, b"").is_err() {
                             return;
                         }
                     }
@@ -119,66 +105,46 @@ impl Shop {
 
 #[tokio::test]
 async fn the_bars_follow_a_spike() {
-    let shop = Shop::open(
-        &FORTY,
-        &[
-            ("catalog", 3),
-            ("cart", 10),
-            ("campaign", 10),
-            ("search", 10),
-        ],
-    );
-    let browser = Page::at(&shop.sidecar, WIDE).await;
-    browser
-        .until(
-            "four clients",
-            "['catalog', 'cart', 'campaign', 'search'].every(row)",
-        )
-        .await;
+    let others = [("cart", 10), ("campaign", 10), ("search", 10)];
+    let shop = Shop::open(&FORTY, &[&[("catalog", 3)], &others[..]].concat());
+    let browser = page(&shop.sidecar, WIDE).await;
+    let all = "['catalog', 'cart', 'campaign', 'search'].every(row)";
+    shows(&browser, all).await;
     let calm = "number('campaign', 'demand') === 10 && width('campaign', 'borrowed') === 0";
-    browser.until("campaign needs its default", calm).await;
+    shows(&browser, calm).await;
     assert_eq!(browser.eval("number('campaign', 'size')").await, 10);
 
     shop.set("campaign", 50);
-    let spike = "number('campaign', 'demand') === 50 && number('campaign', 'borrowed') === 7 && number('campaign', 'size') === 17";
-    browser.until("campaign borrows", spike).await;
-    let lent = "number('catalog', 'lent') === 7 && width('catalog', 'lent') > 0";
-    browser.until("catalog lends", lent).await;
-    browser.until("its bar is longer", "width('campaign', 'borrowed') > 0 && width('campaign', 'size') > width('catalog', 'size')").await;
-    browser
-        .until("it is refused", "number('campaign', 'refused') === 33")
-        .await;
-    assert_eq!(
-        browser.eval("part('campaign', 'demand').className").await,
-        "demand beyond"
-    );
-    assert_eq!(
-        browser
-            .eval("document.getElementById('capacity').textContent")
-            .await,
-        "40 in 1 s"
-    );
+    for expected in [
+        "number('campaign', 'demand') === 50 && number('campaign', 'borrowed') === 7 && number('campaign', 'size') === 17",
+        "number('catalog', 'lent') === 7 && width('catalog', 'lent') > 0",
+        "width('campaign', 'borrowed') > 0 && width('campaign', 'size') > width('catalog', 'size')",
+        "number('campaign', 'refused') === 33",
+    ] {
+        shows(&browser, expected).await;
+    }
+    let beyond = browser.eval("part('campaign', 'demand').className").await;
+    assert_eq!(beyond, "demand beyond");
+    let capacity = "document.getElementById('capacity').textContent";
+    assert_eq!(browser.eval(capacity).await, "40 in 1 s");
 
     shop.set("campaign", 10);
-    browser.until("campaign gives back", calm).await;
+    shows(&browser, calm).await;
 }
 
 #[tokio::test]
 async fn the_name_of_a_client_stays_text() {
-    let image = "<img/src=x/onerror=document.title='owned'>";
-    let script = "<script>document.title='owned'</script>";
-    let quotes = "\"'`&lt;\\u003c${document.title='owned'}";
-    let shop = Shop::open(
-        &FORTY,
-        &[(image, 1), (script, 1), (quotes, 1), ("__proto__", 1)],
-    );
-    let browser = Page::at(&shop.sidecar, WIDE).await;
-    for name in [image, script, quotes, "__proto__"] {
-        let expression = format!(
-            "row({0})?.querySelector('th').textContent === {0}",
-            json!(name)
-        );
-        browser.until(name, &expression).await;
+    let names = [
+        "<img/src=x/onerror=document.title='owned'>",
+        "<script>document.title='owned'</script>",
+        "\"'`&lt;\\u003c${document.title='owned'}",
+        "__proto__",
+    ];
+    let shop = Shop::open(&FORTY, &names.map(|name| (name, 1)));
+    let browser = page(&shop.sidecar, WIDE).await;
+    for name in names.map(|name| json!(name)) {
+        let text = format!("row({name})?.querySelector('th').textContent === {name}");
+        shows(&browser, &text).await;
     }
     // The icon is in the head.
     assert_eq!(browser.eval("document.images.length").await, 0);
@@ -189,8 +155,8 @@ async fn the_name_of_a_client_stays_text() {
 #[tokio::test]
 async fn nothing_is_asked_of_another_origin() {
     let shop = Shop::open(&FORTY, &[("one", 1)]);
-    let browser = Page::at(&shop.sidecar, WIDE).await;
-    browser.until("a client", "row('one') !== undefined").await;
+    let browser = page(&shop.sidecar, WIDE).await;
+    shows(&browser, "row('one') !== undefined").await;
     let asked = browser.eval("performance.getEntries().map((entry) => entry.name).filter((name) => name.includes(':'))").await;
     let own = format!("http://{}/", shop.sidecar.admin);
     let asked = asked.as_array().unwrap();
@@ -211,113 +177,77 @@ async fn nothing_is_asked_of_another_origin() {
 
 #[tokio::test]
 async fn the_page_of_another_site_changes_nothing() {
-    let shop = Shop::open(&FORTY, &[]);
+    let sidecar = Sidecar::start(hello(), &FORTY);
     let browser = Browser::open(WIDE, PRELUDE).await;
-    let admin = shop.sidecar.admin;
-    let is_enforced = || scrape(admin).contains("paceline_mode{mode=\"enforce\"} 1");
+    let admin = sidecar.admin;
+    let is_enforced = || sidecar.metric("paceline_mode{mode=\"enforce\"}") == Some(1.0);
     // For the browser, the address and the name are two sites.
-    let other = format!("http://localhost:{}/", upstream::hello().port());
+    let other = format!("http://localhost:{}/", hello().port());
     browser.go(&other).await;
-    let types = ["application/x-www-form-urlencoded", "text/plain", ""];
-    for content_type in types {
+    for (mode, content_type, body) in [
+        ("no-cors", "application/x-www-form-urlencoded", "mode=off"),
+        ("no-cors", "text/plain", "mode=off"),
+        ("no-cors", "", "mode=off"),
+        ("cors", "application/json", r#"{"mode":"off"}"#),
+    ] {
         let sent = format!(
-            "fetch('http://{admin}/mode', {{ method: 'POST', mode: 'no-cors', body: 'mode=off', \
-             headers: {{ 'content-type': '{content_type}' }} }}).then(() => 'done', () => 'done')"
+            "fetch('http://{admin}/mode', {{ method: 'POST', mode: '{mode}', body: '{body}', \
+             headers: {{ 'content-type': '{content_type}' }} }}).then(() => 'sent', (error) => error.name)"
         );
-        assert_eq!(browser.eval(&sent).await, "done", "{content_type}");
+        let outcome = browser.eval(&sent).await;
+        assert!(outcome == "TypeError" || mode == "no-cors", "{outcome}");
         assert!(is_enforced(), "{content_type}");
     }
-    let asked = format!(
-        "fetch('http://{admin}/mode', {{ method: 'POST', body: '{{\"mode\":\"off\"}}', \
-         headers: {{ 'content-type': 'application/json' }} }}).then(() => 'sent', (error) => error.name)"
-    );
-    assert_eq!(browser.eval(&asked).await, "TypeError");
-    assert!(is_enforced());
     let form = format!(
         "document.body.innerHTML = '<form method=post action=http://{admin}/mode><input name=mode value=off></form>', \
          document.forms[0].submit()"
     );
     browser.eval(&form).await;
-    browser
-        .until("refused", "document.body.textContent.includes('403')")
-        .await;
+    shows(&browser, "document.body.textContent.includes('403')").await;
     assert!(is_enforced());
 }
 
 #[tokio::test]
 async fn the_page_says_when_it_is_disconnected_and_connects_again() {
     let mut shop = Shop::open(&FORTY, &[("one", 1)]);
-    let browser = Page::at(&shop.sidecar, WIDE).await;
-    browser.until("a client", "row('one') !== undefined").await;
-    let (listen, admin) = (
-        shop.sidecar.listen.to_string(),
-        shop.sidecar.admin.to_string(),
-    );
-    shop.sidecar.send(Signal::KILL);
+    let browser = page(&shop.sidecar, WIDE).await;
+    shows(&browser, "row('one') !== undefined").await;
+    let [listen, admin] = [shop.sidecar.listen, shop.sidecar.admin].map(|at| at.to_string());
+    shop.sidecar.signal(Signal::KILL);
     shop.sidecar.ended();
-    browser
-        .until("disconnected", "state().startsWith('disconnected')")
-        .await;
-    browser.shoot("1280-disconnected").await;
+    shows(&browser, "state().startsWith('disconnected')").await;
+    shoot(&browser, "1280-disconnected").await;
 
-    let upstream = format!("http://{}", upstream::hello());
-    let again = Sidecar::run(&[
-        "--listen",
-        &listen,
-        "--admin",
-        &admin,
-        "--upstream",
-        &upstream,
-        "--capacity",
-        "40",
-        "--cycle",
-        "1s",
-    ]);
-    browser.until("live again", "state() === 'live'").await;
-    browser
-        .until("no client yet", "row('one') === undefined")
-        .await;
-    let answer = Client::connect(again.listen).get("/", "two");
-    assert_eq!(answer.status, 200);
-    browser
-        .until("the new client", "row('two') !== undefined")
-        .await;
+    let same = ["--listen", &listen, "--admin", &admin];
+    let again = Sidecar::start(hello(), &[&FORTY[..], &same].concat());
+    shows(&browser, "state() === 'live'").await;
+    shows(&browser, "row('one') === undefined").await;
+    assert_eq!(again.get("two").status, 200);
+    shows(&browser, "row('two') !== undefined").await;
 }
 
 #[tokio::test]
 async fn of_a_thousand_clients_the_busiest_are_there() {
-    let shop = Shop::open(
-        &[
-            "--capacity",
-            "5000",
-            "--early-cycles",
-            "off",
-            "--cycle",
-            "5s",
-        ],
-        &[],
-    );
-    let mut client = Client::connect(shop.sidecar.listen);
+    let flags = ["--capacity", "5000", "--cycle", "5s"];
+    let flags = [&flags[..], &["--early-cycles", "off"]].concat();
+    let shop = Shop::open(&flags, &[]);
+    let mut client = shop.sidecar.client();
     for number in 0..1_000 {
         client.get("/", &format!("client-{number}"));
     }
     for number in 500..520 {
         shop.set(&format!("client-{number}"), 3);
     }
-    let browser = Page::at(&shop.sidecar, WIDE).await;
+    let browser = page(&shop.sidecar, WIDE).await;
     let busiest = "[...Array(20).keys()].every((number) => row(`client-${500 + number}`))";
-    browser.until("the busiest", busiest).await;
-    browser
-        .until(
-            "fifty",
-            "document.querySelectorAll('[data-client]').length === 50",
-        )
+    shows(&browser, busiest).await;
+    let fifty = "document.querySelectorAll('[data-client]').length === 50";
+    shows(&browser, fifty).await;
+    let note = browser
+        .eval("document.getElementById('note').textContent")
         .await;
-    let note = "document.getElementById('note').textContent";
-    assert_eq!(
-        browser.eval(note).await,
-        "The 50 busiest of 1,000 clients. The sums count all of them."
-    );
+    let expected = "The 50 busiest of 1,000 clients. The sums count all of them.";
+    assert_eq!(note, expected);
 }
 
 /// The pictures are in `target/tmp/page`. They are for people.
@@ -334,20 +264,16 @@ async fn the_page_fits_a_telephone_and_a_desk() {
     for width in [360, 1280] {
         for is_dark in [false, true] {
             let look = Look { width, is_dark };
-            let browser = Page::at(&shop.sidecar, look).await;
-            browser
-                .until(
-                    "a client borrows",
-                    "number('campaign-of-the-black-week-2026', 'borrowed') > 0",
-                )
-                .await;
+            let browser = page(&shop.sidecar, look).await;
+            let borrows = "number('campaign-of-the-black-week-2026', 'borrowed') > 0";
+            shows(&browser, borrows).await;
             let scheme = "matchMedia('(prefers-color-scheme: dark)').matches";
             assert_eq!(browser.eval(scheme).await, is_dark);
             assert_eq!(browser.eval("innerWidth").await, width, "{look:?}");
             let wide = browser.eval("document.documentElement.scrollWidth").await;
             assert_eq!(wide, width, "{look:?} has to be scrolled sideways");
             let colour = if is_dark { "dark" } else { "light" };
-            browser.shoot(&format!("{width}-{colour}")).await;
+            shoot(&browser, &format!("{width}-{colour}")).await;
         }
     }
 }

@@ -2,136 +2,166 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::id;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 
 use rustix::process::Signal;
 
-use crate::client::{Client, scrape};
-use crate::hello;
-use crate::support::{Sidecar, wait_until};
+use super::client::{Answer, Client};
+use super::support::{File, Sidecar, wait_until};
+use super::upstream::hello;
 
 /// A sidecar with a file.
 struct Subject {
     sidecar: Sidecar,
-    /// A folder of its own. It is removed when it is dropped.
-    folder: PathBuf,
+    file: File,
     required: String,
 }
 
 impl Subject {
     /// With what is required in the file, and more.
     fn start(more: &str, flags: &[&str]) -> Self {
-        Self::start_at(more, flags, |path, text| fs::write(path, text).unwrap())
+        Self::start_at(more, flags, File::write)
     }
 
-    fn start_at(more: &str, flags: &[&str], write: impl Fn(&PathBuf, &str)) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("paceline-reload-{}-{number}", id()));
-        fs::create_dir(&folder).unwrap();
-        let upstream = hello::start();
+    fn start_at(more: &str, flags: &[&str], write: impl Fn(&File, &str)) -> Self {
         let required = format!(
-            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\ncapacity = 2\ncycle = \"10m\"\n"
+            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{}\"\ncapacity = 4\ncycle = \"10m\"\n",
+            hello()
         );
-        let path = folder.join("sidecar.toml");
-        write(&path, &format!("{required}{more}"));
-        let flags = [&["--config", path.to_str().unwrap()], flags].concat();
+        let file = File::missing("sidecar.toml");
+        write(&file, &format!("{required}{more}"));
+        let flags = [&["--config", file.path()], flags].concat();
         Self {
             sidecar: Sidecar::run(&flags),
-            folder,
+            file,
             required,
         }
     }
 
-    fn path(&self) -> PathBuf {
-        self.folder.join("sidecar.toml")
-    }
-
-    /// Writes the file: what is required, and more from its sixth line on. It is replaced as a whole, so that no half is read.
+    /// Writes the file: what is required, and more from its sixth line on.
     fn write(&self, more: &str) {
-        self.replace(&format!("{}{more}", self.required));
+        self.file.write(&format!("{}{more}", self.required));
     }
 
-    fn replace(&self, text: &str) {
-        let new = self.folder.join("new");
-        fs::write(&new, text).unwrap();
-        fs::rename(new, self.path()).unwrap();
+    /// Writes the file and sends the signal. Waits until the log has these words.
+    fn reload(&self, text: &str, words: &str) {
+        self.file.write(text);
+        self.sidecar.signal(Signal::HUP);
+        self.sidecar.wait_for_log(words);
     }
 
-    /// The answer to a request without a client.
     fn anonymous(&self) -> u16 {
-        let mut client = Client::connect(self.sidecar.listen);
-        client.send("GET", "/", &[], b"").unwrap().status
+        self.sidecar.anonymous().status
     }
 
     /// How many reloads were done and refused.
     fn reloads(&self) -> [u32; 2] {
-        let scrape = scrape(self.sidecar.admin);
+        let scrape = self.sidecar.scrape();
         ["done", "refused"].map(|outcome| {
             let series = format!("paceline_config_reloads_total{{outcome=\"{outcome}\"}} ");
-            let mut lines = scrape.lines();
-            let count = lines.find_map(|line| line.strip_prefix(&series)?.parse().ok());
-            count.unwrap_or_else(|| panic!("{scrape}"))
+            let count = scrape.lines().find_map(|line| line.strip_prefix(&series));
+            count.unwrap_or_else(|| panic!("{scrape}")).parse().unwrap()
         })
-    }
-
-    /// Waits until the log has these words.
-    fn wait_for_log(&self, words: &str) {
-        wait_until(words, || self.sidecar.log().contains(words));
     }
 }
 
-impl Drop for Subject {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
+/// Clients that send one request after the other until they are told to stop.
+struct Load {
+    is_over: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn on(sidecar: &Sidecar, ask: impl Fn(&mut Client) -> Answer + Copy + Send + 'static) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let clients = (0..4).map(|_| {
+            let (mut client, is_over) = (sidecar.client(), Arc::clone(&is_over));
+            thread::spawn(move || {
+                let mut answered = 0;
+                while !is_over.load(Ordering::Relaxed) || answered == 0 {
+                    let answer = ask(&mut client);
+                    assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
+                    answered += 1;
+                }
+            })
+        });
+        let clients = clients.collect();
+        Self { is_over, clients }
+    }
+
+    /// All requests were answered.
+    fn ends(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for client in self.clients {
+            client.join().unwrap();
+        }
     }
 }
 
 #[test]
-fn a_signal_reloads_the_file() {
+fn a_signal_reloads_the_file_and_loses_no_connection() {
     let subject = Subject::start("anonymous = \"refuse\"\n", &[]);
-    assert_eq!(subject.anonymous(), 429);
+    let mut client = subject.sidecar.client();
+    assert_eq!(client.send("GET", "/", &[], b"").status, 429);
 
     subject.write("anonymous = \"pass\"\nresponse-timeout = \"3s\"\n[clients.shop]\nweight = 2\n");
-    subject.sidecar.send(Signal::HUP);
-    subject.wait_for_log(
+    subject.sidecar.signal(Signal::HUP);
+    subject.sidecar.wait_for_log(
         "configuration reloaded: anonymous from `refuse` to `pass`, response-timeout from `30s` to `3s`, clients",
     );
-    assert_eq!(subject.anonymous(), 200);
+    assert_eq!(client.send("GET", "/", &[], b"").status, 200);
 
     // One more, or two if the sidecar had looked at the file before the first signal came.
     let [done, refused] = subject.reloads();
     assert_eq!(refused, 0);
-    subject.sidecar.send(Signal::HUP);
-    subject.wait_for_log("configuration reloaded, nothing changed");
+    subject.sidecar.signal(Signal::HUP);
+    let nothing = "configuration reloaded, nothing changed";
+    subject.sidecar.wait_for_log(nothing);
     wait_until("a reload", || subject.reloads()[0] > done);
 }
 
 #[test]
 fn a_new_capacity_holds_at_once_and_what_was_spent_stays_spent() {
     let subject = Subject::start("", &[]);
-    let mut client = Client::connect(subject.sidecar.listen);
-    let mut passed = || {
-        let answers = (0..5).map(|_| client.get("/", "a").status);
-        answers.filter(|status| *status == 200).count()
-    };
-    assert_eq!(passed(), 2);
+    let mut client = subject.sidecar.client();
+    assert_eq!(client.statuses("a", 5), [200, 200, 200, 200, 429]);
+    let text = subject.required.replace("capacity = 4", "capacity = 6");
+    let words = "configuration reloaded: capacity from `4` to `6`";
+    subject.reload(&text, words);
+    assert_eq!(client.statuses("a", 3), [200, 200, 429]);
+}
 
-    subject.replace(&subject.required.replace("capacity = 2", "capacity = 5"));
-    subject.sidecar.send(Signal::HUP);
-    subject.wait_for_log("configuration reloaded: capacity from `2` to `5`");
-    assert_eq!(passed(), 3);
+#[test]
+fn the_terms_of_clients_change_with_a_reload() {
+    let subject = Subject::start("", &[]);
+    let mut client = subject.sidecar.client();
+    assert_eq!(client.statuses("a", 5), [200, 200, 200, 200, 429]);
+    let text = format!("{}[clients.b]\nweight = 3\n", subject.required);
+    subject.reload(&text, "configuration reloaded: clients");
+    // It ends the cycle early, and has three quarters of the next one.
+    assert_eq!(client.statuses("b", 4), [200, 200, 200, 429]);
+}
+
+#[test]
+fn a_reload_changes_the_bound_of_connections() {
+    let subject = Subject::start("max-connections = 1\n", &[]);
+    let mut first = subject.sidecar.client();
+    assert_eq!(first.get("/", "a").status, 200);
+    let another = || subject.sidecar.client().try_send("GET", "/", &[], b"");
+    assert!(another().is_err());
+    subject.write("max-connections = 2\n");
+    subject.sidecar.signal(Signal::HUP);
+    wait_until("there is room", || another().is_ok());
 }
 
 #[test]
 fn a_file_that_changes_as_a_config_map_does_is_reloaded() {
     // The file is a link into a folder, which is a link to the folder of a version.
-    let write = |path: &PathBuf, text: &str| {
-        let folder = path.parent().unwrap();
+    let write = |file: &File, text: &str| {
+        let (folder, path) = (file.folder(), Path::new(file.path()));
         let versions = fs::read_dir(folder).unwrap().count();
         let version = folder.join(format!("version-{versions}"));
         fs::create_dir(&version).unwrap();
@@ -147,8 +177,9 @@ fn a_file_that_changes_as_a_config_map_does_is_reloaded() {
     assert_eq!(subject.anonymous(), 429);
 
     let text = format!("{}anonymous = \"pass\"\n", subject.required);
-    write(&subject.path(), &text);
-    subject.wait_for_log("configuration reloaded: anonymous from `refuse` to `pass`");
+    write(&subject.file, &text);
+    let words = "configuration reloaded: anonymous from `refuse` to `pass`";
+    subject.sidecar.wait_for_log(words);
     assert_eq!(subject.anonymous(), 200);
     assert_eq!(subject.reloads(), [1, 0]);
 }
@@ -156,40 +187,26 @@ fn a_file_that_changes_as_a_config_map_does_is_reloaded() {
 #[test]
 fn a_bad_file_is_refused_and_the_old_configuration_stays_while_requests_go_on() {
     let subject = Subject::start("anonymous = \"pass\"\n", &[]);
-    let is_over = Arc::new(AtomicBool::new(false));
-    let requests = {
-        let is_over = Arc::clone(&is_over);
-        let mut client = Client::connect(subject.sidecar.listen);
-        thread::spawn(move || {
-            let mut requests = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                let answer = client.send("GET", "/", &[], b"").unwrap();
-                assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
-                requests += 1;
-            }
-            requests
-        })
-    };
+    let load = Load::on(&subject.sidecar, |client| client.send("GET", "/", &[], b""));
 
     // Anonymous requests would be refused from here on, if the capacity were not wrong.
     subject.write("anonymous = \"refuse\"\nforget-after = 0\nlgo = \"info\"\n");
-    let path = subject.path();
-    let path = path.display();
-    let lines = [
+    let path = subject.file.path();
+    let mut operator = subject.sidecar.operator();
+    let by_program = [("x-requested-with", "test")];
+    let mut reload = || operator.send("POST", "/reload", &by_program, b"");
+    let answer = reload();
+    assert_eq!(answer.status, 422);
+    for line in [
         format!("{path}:8:1: unknown key `lgo`; did you mean `log`?"),
         format!(
             "{path}:7:16: forget-after: a client is forgotten after at least 1 idle cycle, got 0"
         ),
-    ];
-    let mut operator = Client::connect(subject.sidecar.admin);
-    let by_program = [("x-requested-with", "test")];
-    let mut reload = || operator.send("POST", "/reload", &by_program, b"").unwrap();
-    let answer = reload();
-    assert_eq!(answer.status, 422);
-    for line in &lines {
+    ] {
         let as_json = line.replace('"', "\\\"");
         assert!(answer.text().contains(&as_json), "{}", answer.text());
-        subject.wait_for_log(&format!("configuration refused, the old one stays: {line}"));
+        let words = format!("configuration refused, the old one stays: {line}");
+        subject.sidecar.wait_for_log(&words);
     }
     // One refusal, or two if the sidecar had looked at the file before.
     let [done, refused] = subject.reloads();
@@ -197,7 +214,7 @@ fn a_bad_file_is_refused_and_the_old_configuration_stays_while_requests_go_on() 
     assert!((1..=2).contains(&refused), "{refused}");
     assert_eq!(subject.anonymous(), 200);
 
-    subject.sidecar.send(Signal::HUP);
+    subject.sidecar.signal(Signal::HUP);
     wait_until("a refusal", || subject.reloads() == [0, refused + 1]);
     assert_eq!(subject.anonymous(), 200);
 
@@ -205,28 +222,57 @@ fn a_bad_file_is_refused_and_the_old_configuration_stays_while_requests_go_on() 
     let answer = reload();
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(subject.reloads()[0] >= 1);
-    is_over.store(true, Ordering::Relaxed);
-    assert!(requests.join().unwrap() > 0);
+    load.ends();
+}
+
+#[test]
+fn a_hundred_changes_of_mode_and_reloads_under_load_lose_no_request() {
+    let subject = Subject::start("", &["--cycle", "100ms"]);
+    let write = |capacity: &str| {
+        let text = subject.required.replace("capacity = 4", capacity);
+        subject.file.write(&text);
+    };
+    let json = [("content-type", "application/json")];
+    let post = |path: &str, body: &str| {
+        let mut operator = subject.sidecar.operator();
+        let answer = operator.send("POST", path, &json, body.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    };
+    write("capacity = 1000000");
+    post("/reload", "{}");
+    let load = Load::on(&subject.sidecar, |client| client.get("/", "a"));
+    for change in 0..100 {
+        write(&format!("capacity = {}", 1_000_000 + change));
+        let mode = ["passthrough", "off", "enforce"][change % 3];
+        post("/mode", &format!("{{\"mode\":\"{mode}\"}}"));
+        post("/reload", "{}");
+    }
+    load.ends();
+    let capacity = subject.sidecar.metric("paceline_capacity");
+    assert_eq!(capacity, Some(1_000_099.0));
+    let mut operator = subject.sidecar.operator();
+    let view = operator.send("GET", "/clients", &[], b"").text();
+    assert!(view.contains("\"capacity\":1000099,"), "{view}");
 }
 
 #[test]
 fn what_cannot_change_is_named_and_nothing_else_changes_either() {
     let subject = Subject::start("", &[]);
-    let upstream = hello::start();
     let before = subject.required.lines().nth(2).unwrap();
     let old = before.trim_start_matches("upstream = ").trim_matches('"');
+    let new = format!("http://{}", hello());
     let changed = subject
         .required
         .replace("listen = \"127.0.0.1:0\"", "listen = \"127.0.0.1:1\"")
         .replace("admin = \"127.0.0.1:0\"", "admin = \"127.0.0.2:0\"")
-        .replace(before, &format!("upstream = \"http://{upstream}\""));
+        .replace(old, &new);
     let more = "cores = 2\nmax-head-bytes = 8192\nmax-fields = 1\nmax-streams = 1\nlog = \"warn\"\nlog-json = true\nanonymous = \"pass\"\n";
-    subject.replace(&format!("{changed}{more}"));
-    subject.sidecar.send(Signal::HUP);
+    subject.file.write(&format!("{changed}{more}"));
+    subject.sidecar.signal(Signal::HUP);
     for (key, old, new) in [
         ("listen", "127.0.0.1:0", "127.0.0.1:1"),
         ("admin", "127.0.0.1:0", "127.0.0.2:0"),
-        ("upstream", old, &format!("http://{upstream}")),
+        ("upstream", old, &new),
         ("cores", "1", "2"),
         ("max-head-bytes", "65536", "8192"),
         ("max-fields", "100", "1"),
@@ -234,9 +280,9 @@ fn what_cannot_change_is_named_and_nothing_else_changes_either() {
         ("log", "info", "warn"),
         ("log-json", "false", "true"),
     ] {
-        subject.wait_for_log(&format!(
-            "the old one stays: {key}: cannot change from `{old}` to `{new}` while the sidecar runs: restart it"
-        ));
+        let error = format!("cannot change from `{old}` to `{new}` while the sidecar runs");
+        let words = format!("the old one stays: {key}: {error}: restart it");
+        subject.sidecar.wait_for_log(&words);
     }
     assert_eq!(subject.reloads()[0], 0);
     assert_eq!(subject.anonymous(), 429);
@@ -245,25 +291,24 @@ fn what_cannot_change_is_named_and_nothing_else_changes_either() {
 #[test]
 fn a_flag_holds_over_a_file_that_changes() {
     let subject = Subject::start("", &["--anonymous", "pass"]);
-    subject.write("anonymous = \"refuse\"\n");
-    subject.sidecar.send(Signal::HUP);
-    subject.wait_for_log("configuration reloaded, nothing changed");
+    let text = format!("{}anonymous = \"refuse\"\n", subject.required);
+    subject.reload(&text, "configuration reloaded, nothing changed");
     assert_eq!(subject.anonymous(), 200);
 }
 
 #[test]
 fn a_file_that_is_gone_is_refused_once_and_read_when_it_is_back() {
     let subject = Subject::start("", &[]);
-    fs::remove_file(subject.path()).unwrap();
-    let path = subject.path();
-    subject.wait_for_log(&format!(
-        "the old one stays: {}: cannot be read: No such file or directory (os error 2)",
-        path.display()
-    ));
+    subject.file.remove();
+    let path = subject.file.path();
+    let error = "cannot be read: No such file or directory (os error 2)";
+    let words = format!("the old one stays: {path}: {error}");
+    subject.sidecar.wait_for_log(&words);
     assert_eq!(subject.anonymous(), 429);
 
     subject.write("anonymous = \"pass\"\n");
-    subject.wait_for_log("configuration reloaded: anonymous from `refuse` to `pass`");
+    let words = "configuration reloaded: anonymous from `refuse` to `pass`";
+    subject.sidecar.wait_for_log(words);
     assert_eq!(subject.anonymous(), 200);
     assert_eq!(subject.reloads(), [1, 1]);
 }

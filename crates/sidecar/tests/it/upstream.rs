@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -23,40 +23,48 @@ pub(crate) type Reply = Response<BoxBody<Bytes, hyper::Error>>;
 
 /// A reply with this body, whose length is known.
 pub(crate) fn reply(body: impl Into<Bytes>) -> Reply {
-    Response::new(
-        Full::new(body.into())
-            .map_err(|never| match never {})
-            .boxed(),
-    )
+    let body = Full::new(body.into()).map_err(|never| match never {});
+    Response::new(body.boxed())
 }
 
 /// A service that answers `hello` to everything.
 pub(crate) fn hello() -> SocketAddr {
-    http1(|_| async { reply("hello") })
+    http(|_| async { reply("hello") })
 }
 
-/// A service of HTTP/1.1.
-pub(crate) fn http1<H, F>(handler: H) -> SocketAddr
+/// A service of HTTP/1.1, and of HTTP/2 with prior knowledge.
+pub(crate) fn http<H, F>(handler: H) -> SocketAddr
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Reply> + Send + 'static,
 {
-    serve(handler, false)
+    tasks(move |stream| {
+        let handler = handler.clone();
+        let service = service_fn(move |request| {
+            let reply = handler(request);
+            async { Ok::<_, Infallible>(reply.await) }
+        });
+        // How a connection ends is seen by the client.
+        async move {
+            let mut first = [0; 3];
+            let _ = stream.peek(&mut first).await;
+            let io = TokioIo::new(stream);
+            let _ = if first == *b"PRI" {
+                let http2 = http2::Builder::new(TokioExecutor::new());
+                http2.serve_connection(io, service).await
+            } else {
+                let http1 = http1::Builder::new();
+                http1.serve_connection(io, service).await
+            };
+        }
+    })
 }
 
-/// A service of HTTP/2 with prior knowledge.
-pub(crate) fn h2c<H, F>(handler: H) -> SocketAddr
+/// A service that serves each connection with a task, on a thread of its own.
+pub(crate) fn tasks<S, F>(serve: S) -> SocketAddr
 where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Reply> + Send + 'static,
-{
-    serve(handler, true)
-}
-
-fn serve<H, F>(handler: H, is_h2c: bool) -> SocketAddr
-where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Reply> + Send + 'static,
+    S: Fn(tokio::net::TcpStream) -> F + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -72,43 +80,47 @@ where
                 continue;
             };
             stream.set_nodelay(true).unwrap();
-            let io = TokioIo::new(stream);
-            let handler = handler.clone();
-            let service = service_fn(move |request| {
-                let reply = handler(request);
-                async { Ok::<_, Infallible>(reply.await) }
-            });
-            // How a connection ends is seen by the client.
-            tokio::spawn(async move {
-                let _ = if is_h2c {
-                    let http2 = http2::Builder::new(TokioExecutor::new());
-                    http2.serve_connection(io, service).await
-                } else {
-                    let http1 = http1::Builder::new();
-                    http1.serve_connection(io, service).with_upgrades().await
-                };
-            });
+            tokio::spawn(serve(stream));
         }
     };
     thread::spawn(move || runtime.block_on(accept));
     at
 }
 
-/// A service by raw bytes: the script serves the n-th connection, from 0, and closes it when it returns.
-pub(crate) fn raw(script: impl Fn(usize, Connection) + Send + Sync + 'static) -> SocketAddr {
+/// What a service by raw bytes answers.
+pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// A service by raw bytes: the script serves a connection, and closes it when it returns.
+pub(crate) fn raw(script: impl Fn(Connection) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let script = Arc::new(script);
     thread::spawn(move || {
-        for (number, stream) in listener.incoming().flatten().enumerate() {
+        for stream in listener.incoming().flatten() {
             let script = Arc::clone(&script);
             stream.set_nodelay(true).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            thread::spawn(move || script(number, Connection(BufReader::new(stream))));
+            thread::spawn(move || script(Connection(BufReader::new(stream))));
         }
     });
     at
 }
+
+/// A service that switches to another protocol, and then sends back what it gets.
+pub(crate) fn echo() -> SocketAddr {
+    raw(|mut connection| {
+        connection.head().unwrap();
+        connection.send(SWITCH);
+        let mut back = connection.stream().try_clone().unwrap();
+        let _ = io::copy(connection.reader(), &mut back);
+    })
+}
+
+/// A request to switch to a protocol, and the answer of a service that does.
+pub(crate) const UPGRADE: &str = "GET / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\nconnection: upgrade\r\n\
+                                  upgrade: raw\r\n\r\n";
+pub(crate) const SWITCH: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: raw\r\n\r\n";
 
 /// An address at which nothing listens.
 pub(crate) fn nothing() -> SocketAddr {
@@ -146,9 +158,13 @@ impl Connection {
         rest
     }
 
-    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        // A test that cares sees what arrives.
-        let _ = self.0.get_mut().write_all(bytes.as_ref());
+    /// Whether the connection is still open. A test sees what arrives.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.0.get_mut().write_all(bytes.as_ref()).is_ok()
+    }
+
+    pub(crate) fn reader(&mut self) -> &mut impl Read {
+        &mut self.0
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -164,10 +180,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn answering(answer: &'static str) -> Self {
+    pub(crate) fn answering(answer: &str) -> Self {
+        let answer = answer.to_owned();
         let seen = Arc::<Mutex<Vec<String>>>::default();
         let record = Arc::clone(&seen);
-        let at = raw(move |_, mut connection| {
+        let at = raw(move |mut connection| {
             while let Some(mut request) = connection.head() {
                 let lower = request.to_ascii_lowercase();
                 let length = lower.split_once("content-length: ");
@@ -184,14 +201,14 @@ impl Recorder {
                     }
                 }
                 record.lock().unwrap().push(request);
-                connection.send(answer);
+                connection.send(&answer);
             }
         });
         Self { at, seen }
     }
 
     pub(crate) fn ok() -> Self {
-        Self::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        Self::answering(OK)
     }
 
     pub(crate) fn seen(&self) -> Vec<String> {
@@ -207,20 +224,4 @@ impl Recorder {
             of.eq_ignore_ascii_case(name).then(|| value.to_owned())
         })
     }
-}
-
-/// Sends these bytes, and returns all that comes until the sidecar closes.
-pub(crate) fn exchange(at: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
-    let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(bytes.as_ref()).unwrap();
-    let mut answer = Vec::new();
-    let mut chunk = [0; 4096];
-    loop {
-        match stream.read(&mut chunk) {
-            Ok(0) | Err(_) => break,
-            Ok(read) => answer.extend_from_slice(&chunk[..read]),
-        }
-    }
-    String::from_utf8_lossy(&answer).into_owned()
 }
