@@ -1,5 +1,9 @@
 //! Requests that are cancelled while their reply is under way, beside other processes. Their permits are given back late: then
 //! others have passed.
+#![expect(
+    clippy::disallowed_types,
+    reason = "servers know nothing of a paused clock"
+)]
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,13 +11,13 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use futures::FutureExt;
 use futures::future::join_all;
-use paceline::policy::{Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
+use paceline::policy::{FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
 use paceline::time::Rate;
 use paceline_redis::{OutagePolicy, RedisLimiter, RedisPolicy};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{Pass, closest, process};
+use super::process;
 use crate::limits::{PATIENT, pause};
 use crate::servers::{Relay, Server};
 
@@ -23,59 +27,50 @@ const APART: Duration = Duration::from_millis(100);
 /// The round trip of the process that cancels.
 const FAR: Duration = Duration::from_millis(150);
 
+/// A permit that passed. Redis counted it between these two times.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    asked: Instant,
+    passed: Instant,
+}
+
+impl Pass {
+    fn since(asked: Instant) -> Self {
+        Self {
+            asked,
+            passed: Instant::now(),
+        }
+    }
+
+    /// The longest time that can lie between the moments at which the two were counted.
+    fn apart_at_most(self, other: Self) -> Duration {
+        let one = self.passed.saturating_duration_since(other.asked);
+        one.max(other.passed.saturating_duration_since(self.asked))
+    }
+}
+
+/// The two passes that are certainly closest. Infinitely far apart if there are fewer than two.
+fn closest(passes: &[Pass]) -> Duration {
+    let pairs = passes
+        .iter()
+        .enumerate()
+        .flat_map(|(at, one)| passes[..at].iter().map(|other| one.apart_at_most(*other)));
+    pairs.min().unwrap_or(Duration::MAX)
+}
+
 async fn limit<P: RedisPolicy>(url: &str, name: &str, policy: &P) -> RedisLimiter<P> {
     let redis = process(url, OutagePolicy::closed(), PATIENT).await;
     redis.limit(name, policy.clone()).unwrap()
 }
 
-async fn several<P: RedisPolicy>(
-    count: usize,
+/// Six far processes ask and cancel at random, and six near ones ask at random. Returns the passes of the near ones: a
+/// caller that never cancels and asks one thing after the other gets what was counted for its request.
+async fn beside_cancelled<P: RedisPolicy>(
     server: &Server,
-    name: &str,
-    policy: &P,
-) -> Vec<RedisLimiter<P>> {
-    let url = server.url();
-    join_all((0..count).map(|_| limit(&url, name, policy))).await
-}
-
-/// Asks once. A caller that never cancels and asks one thing after the other gets what was counted for this request.
-async fn ask<P: RedisPolicy>(limit: &RedisLimiter<P>) -> Option<Pass> {
-    let asked = Instant::now();
-    let answer = limit.try_acquire(1).await.unwrap();
-    (answer == Decision::Pass).then(|| Pass::since(asked))
-}
-
-/// A asks at 0 and is cancelled at 60 ms, and its reply comes at 150 ms. B passes at about 100 ms. Others ask in the next 90 ms,
-/// each once. Returns the passes of all but A.
-async fn one_cancelled<P: RedisPolicy>(server: &Server, name: &str, policy: P) -> Vec<Pass> {
-    let relay = Relay::start(server.address());
-    let a = limit(&relay.url(), name, &policy).await;
-    let b = limit(&server.url(), name, &policy).await;
-    let others = several(9, server, name, &policy).await;
-    // The server knows the script from here on: it counts the first request as soon as it comes.
-    let _ = b.peek(1).await.unwrap();
-    relay.delay_replies(FAR).await;
-
-    let _ = timeout(Duration::from_millis(60), a.acquire(1)).await;
-    let mut passes = Vec::new();
-    while passes.is_empty() {
-        pause(Duration::from_millis(1)).await;
-        passes.extend(ask(&b).await);
-    }
-    for other in &others {
-        pause(APART / 10).await;
-        passes.extend(ask(other).await);
-    }
-    passes
-}
-
-/// Six far processes ask and cancel at random, and six near ones ask at random.
-async fn many_cancelled<P: RedisPolicy>(
-    server: &Server,
-    name: &str,
+    name: &'static str,
     policy: P,
     seed: u64,
-) -> Vec<Pass> {
+) -> (&'static str, Vec<Pass>) {
     let mut seeds = Rng::with_seed(seed);
     let relay = Relay::start(server.address());
     let mut tasks = JoinSet::new();
@@ -90,13 +85,15 @@ async fn many_cancelled<P: RedisPolicy>(
     }
     relay.delay_replies(FAR).await;
     let passes = Arc::new(Mutex::new(Vec::new()));
-    for limit in several(6, server, name, &policy).await {
+    for _ in 0..6 {
+        let limit = limit(&server.url(), name, &policy).await;
         let (passes, mut rng) = (Arc::clone(&passes), seeds.fork());
         tasks.spawn(async move {
             loop {
                 pause(some_of(APART, &mut rng)).await;
-                if let Some(pass) = ask(&limit).await {
-                    passes.lock().unwrap().push(pass);
+                let asked = Instant::now();
+                if limit.try_acquire(1).await.unwrap().is_pass() {
+                    passes.lock().unwrap().push(Pass::since(asked));
                 }
             }
         });
@@ -106,62 +103,35 @@ async fn many_cancelled<P: RedisPolicy>(
     }
     tasks.shutdown().await;
     let passes = passes.lock().unwrap();
-    passes.clone()
+    (name, passes.clone())
 }
 
 fn some_of(time: Duration, rng: &mut Rng) -> Duration {
     time.mul_f64(rng.f64())
 }
 
-/// The passes by each policy that keeps permits [`APART`]: at random with a seed, else after one request was cancelled.
-async fn by_each_policy(server: &Server, seed: Option<u64>) -> Vec<(&'static str, Vec<Pass>)> {
+/// The passes by each policy that keeps permits [`APART`].
+async fn by_each_policy(seed: u64) -> Vec<(&'static str, Vec<Pass>)> {
+    let server = Server::start().await;
     let bucket = TokenBucket::new(Rate::new(1, APART), 1);
     let counter = SlidingCounter::strict(1, APART, 4);
     join_all([
-        by(server, "interval", Interval::every(APART), seed).boxed(),
-        by(server, "log", SlidingLog::new(1, APART), seed).boxed(),
-        by(server, "window", FixedWindow::new(1, APART), seed).boxed(),
-        by(server, "bucket", bucket, seed).boxed(),
-        by(server, "counter", counter, seed).boxed(),
+        beside_cancelled(&server, "interval", Interval::every(APART), seed).boxed(),
+        beside_cancelled(&server, "log", SlidingLog::new(1, APART), seed).boxed(),
+        beside_cancelled(&server, "window", FixedWindow::new(1, APART), seed).boxed(),
+        beside_cancelled(&server, "bucket", bucket, seed).boxed(),
+        beside_cancelled(&server, "counter", counter, seed).boxed(),
     ])
     .await
 }
 
-async fn by<P: RedisPolicy>(
-    server: &Server,
-    name: &'static str,
-    policy: P,
-    seed: Option<u64>,
-) -> (&'static str, Vec<Pass>) {
-    let passes = match seed {
-        None => one_cancelled(server, name, policy).await,
-        Some(seed) => many_cancelled(server, name, policy, seed).await,
-    };
-    (name, passes)
-}
-
-fn are_apart(all: &[(&str, Vec<Pass>)]) {
-    let closest: Vec<_> = all
+#[tokio::test]
+async fn a_cancelled_request_does_not_give_back_the_permit_of_a_later_one() {
+    let passes = join_all([1, 2, 3].map(by_each_policy)).await.concat();
+    let closest: Vec<_> = passes
         .iter()
         .map(|(name, passes)| (name, closest(passes)))
         .collect();
-    assert!(
-        closest.iter().all(|(_, apart)| *apart >= APART),
-        "at most this far apart: {closest:?}"
-    );
-}
-
-#[tokio::test]
-async fn a_cancelled_request_does_not_give_back_the_permit_of_a_later_one() {
-    let server = Server::start().await;
-    are_apart(&by_each_policy(&server, None).await);
-}
-
-#[tokio::test]
-async fn permits_stay_apart_while_requests_are_cancelled_at_random() {
-    let rounds = [1, 2, 3].map(|seed| async move {
-        let server = Server::start().await;
-        by_each_policy(&server, Some(seed)).await
-    });
-    are_apart(&join_all(rounds).await.concat());
+    let are_apart = closest.iter().all(|(_, apart)| *apart >= APART);
+    assert!(are_apart, "at most this far apart: {closest:?}");
 }

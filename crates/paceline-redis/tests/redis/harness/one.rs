@@ -9,39 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use redis::Value;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
 
 use crate::servers::{PATIENCE, Server};
-
-#[tokio::test]
-async fn a_server_is_empty_and_ready() {
-    let server = Server::start().await;
-
-    assert_eq!(
-        server.cli::<Value>(&["PING"]).await,
-        Value::SimpleString("PONG".into())
-    );
-    assert_eq!(server.cli::<u64>(&["DBSIZE"]).await, 0);
-    assert_eq!(server.url(), format!("redis://127.0.0.1:{}", server.port()));
-}
-
-#[tokio::test]
-async fn two_servers_have_different_addresses_and_states() {
-    let (one, other) = tokio::join!(Server::start(), Server::start());
-
-    one.cli::<()>(&["SET", "key", "here"]).await;
-
-    assert_ne!(one.port(), other.port());
-    assert_eq!(other.cli::<u64>(&["DBSIZE"]).await, 0);
-}
-
-#[tokio::test]
-#[should_panic(expected = "GET: ")]
-async fn a_failed_command_is_named_in_the_panic() {
-    Server::start().await.cli::<Value>(&["GET"]).await;
-}
 
 #[tokio::test]
 #[should_panic(expected = "no-such-option")]
@@ -50,41 +20,16 @@ async fn a_server_that_does_not_come_up_says_why() {
 }
 
 #[tokio::test]
-async fn the_time_is_the_servers_in_microseconds() {
-    let server = Server::start().await;
+async fn a_server_has_a_state_of_its_own_and_is_gone_with_its_files_when_it_is_dropped() {
+    let (one, other) = tokio::join!(Server::start(), Server::start());
+    one.cli::<()>(&["SET", "key", "here"]).await;
+    assert_eq!(other.cli::<u64>(&["DBSIZE"]).await, 0);
 
-    let before = server.time_us().await;
-    tokio::time::sleep(Duration::from_millis(2)).await;
-    let seconds: u64 = server.cli::<(u64, u64)>(&["TIME"]).await.0;
-    let after = server.time_us().await;
-
-    assert!(after >= before + 2_000, "{before}, {after}");
-    assert!((before / 1_000_000..=after / 1_000_000).contains(&seconds));
-}
-
-#[tokio::test]
-async fn a_dropped_server_is_gone_with_its_files() {
-    let server = Server::start().await;
-    let (address, dir) = (server.address(), server.dir().to_owned());
+    let (address, dir) = (one.address(), one.dir().to_owned());
     assert!(dir.is_dir());
-
-    drop(server);
-
+    drop(one);
     assert!(TcpStream::connect(address).await.is_err());
     assert!(!dir.exists());
-}
-
-#[tokio::test]
-async fn a_server_is_gone_after_a_panic() {
-    let (sender, receiver) = oneshot::channel();
-    let panics = tokio::spawn(async move {
-        let server = Server::start().await;
-        sender.send(server.address()).unwrap();
-        panic!("on purpose");
-    });
-
-    assert!(panics.await.unwrap_err().is_panic());
-    assert!(TcpStream::connect(receiver.await.unwrap()).await.is_err());
 }
 
 #[tokio::test]
@@ -93,6 +38,8 @@ async fn a_killed_server_refuses_and_comes_back_empty_on_its_port() {
     let address = server.address();
     server.cli::<()>(&["SET", "key", "lost"]).await;
 
+    // A frozen server can be killed too.
+    server.freeze();
     server.kill();
     let refused = TcpStream::connect(address).await.unwrap_err();
     server.start_again().await;
@@ -100,29 +47,6 @@ async fn a_killed_server_refuses_and_comes_back_empty_on_its_port() {
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     assert_eq!(server.address(), address);
     assert_eq!(server.cli::<u64>(&["DBSIZE"]).await, 0);
-}
-
-#[tokio::test]
-async fn a_killed_server_can_be_killed_again() {
-    let mut server = Server::start().await;
-
-    server.kill();
-    server.kill();
-}
-
-#[tokio::test]
-#[should_panic(expected = "still runs")]
-async fn starting_a_running_server_panics() {
-    Server::start().await.start_again().await;
-}
-
-#[tokio::test]
-#[should_panic(expected = "is killed")]
-async fn a_killed_server_cannot_be_frozen() {
-    let mut server = Server::start().await;
-
-    server.kill();
-    server.freeze();
 }
 
 #[tokio::test]
@@ -145,17 +69,6 @@ async fn a_frozen_server_answers_when_thawed() {
 
     assert!(was_asking);
     assert_eq!(asking.await.unwrap(), "PONG");
-}
-
-#[tokio::test]
-async fn a_frozen_server_can_be_killed() {
-    let mut server = Server::start().await;
-
-    server.freeze();
-    server.kill();
-    server.start_again().await;
-
-    assert_eq!(server.cli::<String>(&["PING"]).await, "PONG");
 }
 
 #[tokio::test]
@@ -208,30 +121,22 @@ async fn stays() {
 }
 
 #[tokio::test]
-async fn the_clock_of_a_server_is_moved_while_it_runs() {
+async fn the_clock_of_a_server_is_moved_while_it_runs_and_what_expires_with_it() {
     const HOUR: u64 = 3_600_000_000;
     let server = Server::start_with_clock().await;
     let system = Server::start().await;
-
-    server.set_clock(3_600);
-    let before = system.time_us().await;
-    assert!(server.time_us().await >= before + HOUR);
-    let ahead: (u64, u64) = server
-        .cli(&["EVAL", "return redis.call('TIME')", "0"])
-        .await;
-    assert!(ahead.0 >= (before + HOUR) / 1_000_000);
+    server.cli::<()>(&["SET", "key", "1", "PX", "600000"]).await;
 
     server.set_clock(-3_600);
     let behind = server.time_us().await;
     assert!(behind + HOUR <= system.time_us().await);
-}
-
-#[tokio::test]
-async fn what_expires_lives_longer_after_a_step_back() {
-    let server = Server::start_with_clock().await;
-    server.cli::<()>(&["SET", "key", "1", "PX", "600000"]).await;
-    server.set_clock(-3_600);
     assert!(server.cli::<u64>(&["PTTL", "key"]).await > 3_600_000);
+
     server.set_clock(3_600);
+    let before = system.time_us().await;
+    assert!(server.time_us().await >= before + HOUR);
+    let time = ["EVAL", "return redis.call('TIME')", "0"];
+    let ahead: (u64, u64) = server.cli(&time).await;
+    assert!(ahead.0 >= (before + HOUR) / 1_000_000);
     assert_eq!(server.cli::<Option<u64>>(&["GET", "key"]).await, None);
 }

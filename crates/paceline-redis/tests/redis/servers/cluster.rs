@@ -1,7 +1,6 @@
-use redis::cluster::ClusterClient;
 use redis::{Cmd, cmd};
 
-use super::{PATIENCE, Server, a_moment, soon};
+use super::{Server, a_moment, soon};
 
 const SLOTS: u16 = 16_384;
 const MASTERS: u16 = 3;
@@ -30,18 +29,9 @@ impl Cluster {
         cluster
     }
 
-    /// The URLs of all nodes, as `redis::cluster::ClusterClient` takes them.
+    /// The URLs of all nodes.
     pub(crate) fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
-    }
-
-    /// A client with timeouts that are long enough for a busy machine.
-    pub(crate) fn client(&self) -> ClusterClient {
-        ClusterClient::builder(self.urls())
-            .connection_timeout(PATIENCE)
-            .response_timeout(PATIENCE)
-            .build()
-            .expect("these are addresses")
     }
 
     pub(crate) fn nodes(&self) -> &[Server] {

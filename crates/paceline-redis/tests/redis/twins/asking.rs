@@ -2,6 +2,8 @@ use redis::{Cmd, Connection, FromRedisValue, RedisResult, ToRedisArgs, cmd};
 use tokio::runtime::{Builder, Runtime};
 
 use super::numbers::Numbers;
+use super::subject::of_every_kind;
+use super::{MINUTE, REAL};
 use crate::servers::Server;
 
 /// The whole deciding script.
@@ -56,7 +58,7 @@ pub(super) struct Store {
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     task: Task,
-    /// 0 for the server's clock.
+    /// [`REAL`] for the server's clock.
     now: u64,
     ahead: u32,
     outage: (u64, u64),
@@ -107,6 +109,17 @@ pub(super) struct Answer {
 }
 
 impl Question {
+    fn new(task: Task, now: u64, ahead: u32) -> Self {
+        Self {
+            task,
+            now,
+            ahead,
+            outage: (0, 0),
+            groups: vec![],
+            returns: vec![],
+        }
+    }
+
     /// One request of this cost.
     pub(super) fn ask(now: u64, cost: u32) -> Self {
         Self::groups(now, vec![(cost, 1)])
@@ -115,17 +128,13 @@ impl Question {
     /// Groups of requests: a cost, and how many in a row.
     pub(super) fn groups(now: u64, groups: Vec<(u32, u32)>) -> Self {
         Self {
-            task: Task::Ask,
-            now,
-            ahead: 0,
-            outage: (0, 0),
             groups,
-            returns: vec![],
+            ..Self::ahead(now, 0)
         }
     }
 
     pub(super) fn ahead(now: u64, most: u32) -> Self {
-        Self::groups(now, vec![]).and_ahead(most)
+        Self::new(Task::Ask, now, most)
     }
 
     pub(super) fn peek(now: u64, cost: u32) -> Self {
@@ -137,31 +146,20 @@ impl Question {
 
     /// Without a request: what is left.
     pub(super) fn look(now: u64) -> Self {
-        Self {
-            task: Task::Peek,
-            ..Self::ahead(now, 0)
-        }
+        Self::new(Task::Peek, now, 0)
     }
 
     pub(super) fn charge(now: u64, cost: u32) -> Self {
-        Self {
-            task: Task::Charge,
-            ..Self::ahead(now, cost)
-        }
+        Self::new(Task::Charge, now, cost)
     }
 
     pub(super) fn give_back(now: u64, cost: u32) -> Self {
-        Self {
-            task: Task::GiveBack,
-            ..Self::ahead(now, cost)
-        }
+        Self::new(Task::GiveBack, now, cost)
     }
 
-    pub(super) fn and_ahead(self, most: u32) -> Self {
-        Self {
-            ahead: most,
-            ..self
-        }
+    pub(super) fn and_ahead(mut self, most: u32) -> Self {
+        self.ahead = most;
+        self
     }
 
     /// With permits of one request that were counted then and not used.
@@ -176,15 +174,14 @@ impl Question {
         self
     }
 
-    pub(super) fn at(self, now: u64) -> Self {
-        Self { now, ..self }
+    pub(super) fn at(mut self, now: u64) -> Self {
+        self.now = now;
+        self
     }
 
-    pub(super) fn outage(self, from: u64, to: u64) -> Self {
-        Self {
-            outage: (from, to),
-            ..self
-        }
+    pub(super) fn outage(mut self, from: u64, to: u64) -> Self {
+        self.outage = (from, to);
+        self
     }
 }
 
@@ -196,14 +193,14 @@ impl LimitArgs {
             known: Known::default(),
         }
     }
+}
 
-    /// The client remembers this.
-    pub(super) fn knowing(&self, known: Known) -> Self {
-        Self {
-            known,
-            ..self.clone()
-        }
-    }
+/// A key of each kind, under names that begin so.
+pub(super) fn one_of_each(prefix: &str) -> Vec<LimitArgs> {
+    let subjects = of_every_kind(4, MINUTE).into_iter().enumerate();
+    subjects
+        .map(|(number, subject)| LimitArgs::new(&format!("{prefix}{number}"), &subject.numbers()))
+        .collect()
 }
 
 impl Answer {
@@ -234,23 +231,29 @@ impl Store {
         }
     }
 
-    /// A server on which keys expire as the scripts set it.
+    /// On a server on which keys expire as the scripts set it.
     pub(super) fn try_ask(
         &mut self,
         question: &Question,
         limits: &[LimitArgs],
     ) -> RedisResult<Result<Answer, String>> {
         let script = self.script.clone();
-        let answers = self.run(&script, &[(question, limits)])?;
-        Ok(answers.into_iter().next().unwrap())
+        Ok(self.run(&script, &[(question, limits)])?.remove(0))
     }
 
+    /// With a time of its own, on a server on which no key expires.
     #[track_caller]
     pub(super) fn ask(&mut self, question: &Question, limits: &[LimitArgs]) -> Answer {
-        self.ask_many(&[(question, limits)]).remove(0).unwrap()
+        let script = match question.now {
+            REAL => self.script.clone(),
+            _ => self.lasting.clone(),
+        };
+        let answers = self.run(&script, &[(question, limits)]);
+        let answers = answers.unwrap_or_else(|error| panic!("{question:?} of {limits:?}: {error}"));
+        answers.into_iter().next().unwrap().unwrap()
     }
 
-    /// Several decisions in one call, with the time and the outage of the first.
+    /// Several decisions in one call, with the time and the outage of the first, on a server on which keys expire.
     #[track_caller]
     pub(super) fn ask_many(&mut self, asked: &[Asked<'_>]) -> Vec<Result<Answer, String>> {
         let script = self.script.clone();
@@ -258,22 +261,12 @@ impl Store {
         answers.unwrap_or_else(|error| panic!("{asked:?}: {error}"))
     }
 
-    /// A server on which no key expires.
-    #[track_caller]
-    pub(super) fn ask_lasting(&mut self, question: &Question, limits: &[LimitArgs]) -> Answer {
-        let script = self.lasting.clone();
-        let answers = self.run(&script, &[(question, limits)]);
-        let mut answers =
-            answers.unwrap_or_else(|error| panic!("{question:?} of {limits:?}: {error}"));
-        answers.remove(0).unwrap()
-    }
-
     fn run(
         &mut self,
         script: &redis::Script,
         asked: &[Asked<'_>],
     ) -> RedisResult<Vec<Result<Answer, String>>> {
-        if asked[0].0.now == 0 {
+        if asked[0].0.now == REAL {
             return self.run_once(script, asked, false);
         }
         let copies: Vec<_> = asked
@@ -378,6 +371,11 @@ impl Store {
 
     pub(super) fn time_us(&self) -> u64 {
         self.runtime.block_on(self.server.time_us())
+    }
+
+    /// The names of all keys.
+    pub(super) fn keys(&mut self) -> Vec<String> {
+        self.cli(&["KEYS", "*"])
     }
 
     /// Waits until the server's clock shows at least that time.

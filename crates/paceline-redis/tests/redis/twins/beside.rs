@@ -1,42 +1,40 @@
-use paceline::policy::Policy;
 use proptest::test_runner::TestCaseError;
 use proptest::{prop_assert, prop_assert_eq};
 
 use super::asking::{Answer, Known, LimitArgs, Question, Store};
-use super::subject::{Here, Subject, at};
+use super::subject::{Here, Subject};
 use super::trace::{Cost, Scale, Step, Task};
-use super::{MILLI, NOW, SECOND};
+use super::{MILLI, NOW, SECOND, Tried};
 
 /// A policy in memory and its scripts in Redis. Both get the same requests, and their answers are compared.
 ///
 /// Keys expire only when a step says so, because time is that of the trace.
-pub(super) struct Beside<'a, P: Policy> {
+pub(super) struct Beside<'a> {
     store: &'a mut Store,
     now: u64,
     last_wait: u64,
     most_asked: u32,
     scale: Scale,
-    whole: Here<P>,
-    parts: Vec<Here<Subject>>,
+    subjects: &'a [Subject],
+    whole: Here,
+    parts: Vec<Here>,
     limits: Vec<LimitArgs>,
     /// Until when each key lives at least.
     dies: Vec<u64>,
 }
 
-type Tried = Result<(), TestCaseError>;
-
-impl<'a, P: Policy> Beside<'a, P> {
-    pub(super) fn new(store: &'a mut Store, whole: P, parts: &[Subject]) -> Self {
+impl<'a> Beside<'a> {
+    pub(super) fn new(store: &'a mut Store, subjects: &'a [Subject]) -> Self {
         store.flush();
-        let limits: Vec<_> = parts
+        let limits: Vec<_> = subjects
             .iter()
             .enumerate()
             .map(|(number, part)| LimitArgs::new(&number.to_string(), &part.numbers()))
             .collect();
         let numbers = || limits.iter().map(|limit| &limit.numbers);
         let scale = Scale {
-            grain: parts.iter().map(Subject::grain).min().unwrap(),
-            burst: parts.iter().map(Subject::burst).min().unwrap(),
+            grain: subjects.iter().map(Subject::grain).min().unwrap(),
+            burst: subjects.iter().map(Subject::burst).min().unwrap(),
             settles_in: numbers().map(|numbers| numbers.settles_in).max().unwrap(),
             capacity: numbers().map(|numbers| numbers.capacity).min().unwrap(),
         };
@@ -46,11 +44,9 @@ impl<'a, P: Policy> Beside<'a, P> {
             last_wait: 0,
             most_asked: 0,
             scale,
-            whole: Here::new(whole, at(NOW)),
-            parts: parts
-                .iter()
-                .map(|part| Here::new(part.clone(), at(NOW)))
-                .collect(),
+            subjects,
+            whole: Here::all(subjects, NOW),
+            parts: subjects.iter().map(|one| Here::new(one, NOW)).collect(),
             dies: vec![0; limits.len()],
             limits,
         }
@@ -83,7 +79,7 @@ impl<'a, P: Policy> Beside<'a, P> {
         // What is taken ahead is one request, which the policies in memory cannot ask for.
         let costs = groups.iter().map(|(cost, _)| *cost);
         self.most_asked = costs.fold(self.most_asked, u32::max);
-        let counts_requests = self.parts.iter().any(|part| part.policy.counts_requests());
+        let counts_requests = self.subjects.iter().any(Subject::counts_requests);
         let ahead = if counts_requests { 0 } else { ahead };
         let question = Question::groups(now, groups.clone()).and_ahead(ahead);
         let there = self.ask_there(&question)?;
@@ -124,7 +120,7 @@ impl<'a, P: Policy> Beside<'a, P> {
         for (number, part) in self.parts.iter().enumerate() {
             let (known, life) = (there.known[number], there.lives[number]);
             let until = part.until();
-            if is_written(&part.policy) {
+            if is_written(&self.subjects[number]) {
                 prop_assert_eq!(known, Known { at: now, until }, "at {}", now);
                 // A key lives a second longer than its state, unless it lives long enough already.
                 if self.dies[number] < until {
@@ -136,6 +132,8 @@ impl<'a, P: Policy> Beside<'a, P> {
             } else {
                 let before = self.limits[number].known.until;
                 prop_assert!(known.until <= until.max(now).max(before), "at {}", now);
+                // The key lives as long as the client expects it.
+                prop_assert!(known.until <= self.dies[number].max(now), "at {}", now);
                 prop_assert_eq!(life, 0, "at {}", now);
             }
             self.limits[number].known = known;
@@ -188,18 +186,18 @@ impl<'a, P: Policy> Beside<'a, P> {
 
     /// Of every limit, after what was counted.
     fn has_the_same_room(&self, there: &Answer) -> Tried {
-        let parts = self.parts.iter();
-        let rooms = parts.map(|part| match &part.policy {
+        let parts = self.parts.iter().zip(self.subjects);
+        let rooms = parts.map(|(part, subject)| match subject {
             // A request of any cost takes 1 of it.
             Subject::PerRequest(_) => part.peek_room(self.now),
-            policy => part.room(self.now, policy.burst()),
+            _ => part.room(self.now, subject.burst()),
         });
         prop_assert_eq!(&there.rooms, &rooms.collect::<Vec<_>>(), "at {}", self.now);
         Ok(())
     }
 
     fn ask_there(&mut self, question: &Question) -> Result<Answer, TestCaseError> {
-        let there = self.store.ask_lasting(question, &self.limits);
+        let there = self.store.ask(question, &self.limits);
         prop_assert!(
             !there.lost.contains(&true),
             "nothing was lost at {}",

@@ -1,107 +1,25 @@
 //! Mistakes that other implementations make.
 
-use paceline::time::Rate;
-
-use super::asking::{LimitArgs, Question, Store};
-use super::subject::{Here, Subject, at, of_every_kind};
+use super::alone::{Alone, KEY};
+use super::asking::{Question, Store};
+use super::subject::{Here, Subject, of_every_kind};
 use super::{MILLI, MINUTE, NOW, SECOND};
 
-const KEY: &str = "key";
-
-fn limit_args(subject: &Subject) -> Vec<LimitArgs> {
-    vec![LimitArgs::new(KEY, &subject.numbers())]
+/// The entries of a hash or a sorted set, without those that describe it.
+fn entries(store: &mut Store) -> u64 {
+    match &*store.cli::<String>(&["TYPE", KEY]) {
+        "hash" => store.cli::<u64>(&["HLEN", KEY]) - 3,
+        _ => store.cli::<u64>(&["ZCARD", KEY]) - 2,
+    }
 }
 
 #[test]
 fn a_thousand_calls_in_one_microsecond_count_a_thousand() {
     let mut store = Store::start();
-    for limit in [999, 1_000, 1_001] {
-        for subject in of_every_kind(limit, MINUTE) {
-            store.flush();
-            let limit_args = limit_args(&subject);
-            let passed: u32 = (0..1_001)
-                .map(|_| store.ask(&Question::ask(NOW, 1), &limit_args).passed)
-                .sum();
-            assert_eq!(passed, subject.burst(), "{subject:?}");
-        }
-    }
-}
-
-#[test]
-fn a_refused_request_is_not_counted() {
-    let mut store = Store::start();
-    for subject in of_every_kind(2, MINUTE) {
-        store.flush();
-        let limit_args = limit_args(&subject);
-        store.ask(&Question::ask(NOW, subject.burst()), &limit_args);
-        let wait = store.ask(&Question::ask(NOW, 1), &limit_args).retry_in;
-        for tried in 1..200 {
-            let later = store.ask(&Question::ask(NOW + tried, 1), &limit_args);
-            assert_eq!(later.wait(), Some(wait - tried), "{subject:?}");
-        }
-        assert_eq!(
-            store.ask(&Question::ask(NOW + wait, 1), &limit_args).passed,
-            1,
-            "{subject:?}"
-        );
-    }
-}
-
-#[test]
-fn a_steady_stream_above_the_limit_never_stalls() {
-    let mut store = Store::start();
-    let subject = Subject::Smooth {
-        limit: 100,
-        window: MINUTE,
-    };
-    let limit_args = limit_args(&subject);
-    let mut here = Here::new(subject, at(NOW));
-    let mut passed = [0; 20];
-    for asked in 0..20 * 101 {
-        let now = NOW + asked * MINUTE / 101;
-        let answer = store.ask_lasting(&Question::ask(now, 1), &limit_args);
-        assert_eq!(answer.wait(), here.ask(now, 1), "at {now}");
-        passed[usize::try_from((now - NOW) / MINUTE).unwrap()] += answer.passed;
-    }
-    assert!(
-        passed.iter().all(|passed| (99..=100).contains(passed)),
-        "{passed:?}"
-    );
-}
-
-#[test]
-fn a_clock_that_goes_back_by_less_than_a_state_lives_makes_nothing_early() {
-    let mut store = Store::start();
-    for subject in of_every_kind(2, MINUTE) {
-        store.flush();
-        let limit_args = limit_args(&subject);
-        let taken = store.ask_lasting(&Question::ask(NOW, subject.burst()), &limit_args);
-        let wait = store.ask(&Question::ask(NOW, 1), &limit_args).retry_in;
-        for back in [1, SECOND, MINUTE] {
-            let knowing = vec![limit_args[0].knowing(taken.known())];
-            let answer = store.ask_lasting(&Question::ask(NOW - back + 1, 1), &knowing);
-            assert_eq!(
-                (answer.now, answer.wait()),
-                (NOW - back + 1, Some(wait)),
-                "{subject:?}"
-            );
-            assert_eq!(
-                (answer.known(), answer.lost[0]),
-                (taken.known(), false),
-                "{subject:?}"
-            );
-        }
-        let answer = store.ask_lasting(&Question::ask(NOW + wait, 1), &limit_args);
-        assert_eq!(answer.passed, 1, "{subject:?}");
-        // Permits that are spent at an earlier time count as spent at the recorded time.
-        let again = store.ask_lasting(&Question::give_back(NOW, 1), &limit_args);
-        assert_eq!(again.known().at, NOW + wait, "{subject:?}");
-        let again = store.ask_lasting(&Question::ask(NOW, 1), &limit_args);
-        assert_eq!(
-            (again.passed, again.known().at),
-            (1, NOW + wait),
-            "{subject:?}"
-        );
+    for subject in of_every_kind(1_000, MINUTE) {
+        let mut limit = Alone::new(&mut store, &subject);
+        let passed: u32 = (0..1_001).map(|_| limit.ask(NOW, 1).passed).sum();
+        assert_eq!(passed, subject.burst(), "{subject:?}");
     }
 }
 
@@ -110,28 +28,15 @@ fn a_hundred_thousand_permits_can_be_taken_at_once() {
     const MANY: u32 = 100_000;
     let mut store = Store::start();
     for subject in of_every_kind(MANY, 1_000 * MINUTE) {
-        if matches!(subject, Subject::Interval { .. }) {
+        if matches!(subject, Subject::Interval(_)) {
             continue;
         }
-        store.flush();
-        let limit_args = limit_args(&subject);
-        assert_eq!(
-            store.ask(&Question::ask(NOW, MANY - 3), &limit_args).passed,
-            1,
-            "{subject:?}"
-        );
-        assert_eq!(
-            store.ask(&Question::ahead(NOW, 9), &limit_args).ahead,
-            3,
-            "{subject:?}"
-        );
-        store.ask(&Question::give_back(NOW, MANY - 1), &limit_args);
-        assert_eq!(
-            store.ask(&Question::peek(NOW, MANY), &limit_args).passed,
-            0,
-            "{subject:?}"
-        );
-        let again = store.ask(&Question::groups(NOW, vec![(1, MANY)]), &limit_args);
+        let mut limit = Alone::new(&mut store, &subject);
+        assert_eq!(limit.ask(NOW, MANY - 3).passed, 1, "{subject:?}");
+        assert_eq!(limit.ahead(NOW, 9).ahead, 3, "{subject:?}");
+        limit.give_back(NOW, MANY - 1);
+        assert_eq!(limit.peek(NOW, MANY).passed, 0, "{subject:?}");
+        let again = limit.call(&Question::groups(NOW, vec![(1, MANY)]));
         assert_eq!(again.passed, MANY - 1, "{subject:?}");
     }
 }
@@ -140,93 +45,48 @@ fn a_hundred_thousand_permits_can_be_taken_at_once() {
 #[test]
 fn a_thousand_buckets_are_written_and_dropped() {
     let mut store = Store::start();
-    let subject = Subject::Strict {
-        limit: 2_000,
-        bucket: MILLI,
-        buckets: 1_000,
-    };
-    let limit_args = limit_args(&subject);
-    let mut here = Here::new(subject, at(NOW));
-    for bucket in 0..1_100 {
-        let now = NOW + bucket * MILLI;
-        assert_eq!(
-            store
-                .ask_lasting(&Question::ask(now, 1), &limit_args)
-                .wait(),
-            here.ask(now, 1)
-        );
+    let subject = Subject::Strict(2_000, MILLI, 1_000);
+    let mut limit = Alone::new(&mut store, &subject);
+    let mut here = Here::new(&subject, NOW);
+    for now in (NOW..).step_by(1_000).take(1_100) {
+        assert_eq!(limit.ask(now, 1).wait(), here.ask(now, 1));
     }
-    assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1_001 + 3);
-    let now = NOW + 2_200 * MILLI;
-    assert_eq!(
-        store
-            .ask_lasting(&Question::ask(now, 2_000), &limit_args)
-            .passed,
-        1
-    );
-    assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1 + 3);
+    assert_eq!(entries(limit.store), 1_001);
+    assert_eq!(limit.ask(NOW + 2_200 * MILLI, 2_000).passed, 1);
+    assert_eq!(entries(limit.store), 1);
 }
 
 /// Large hashes are not ordered.
 #[test]
 fn the_oldest_of_many_buckets_goes_first() {
     let mut store = Store::start();
-    let subject = Subject::Strict {
-        limit: 600,
-        bucket: MILLI,
-        buckets: 1_000,
-    };
-    let limit_args = limit_args(&subject);
-    let mut here = Here::new(subject, at(NOW));
-    for bucket in 0..800 {
-        let now = NOW + bucket * MILLI;
-        let answer = store.ask_lasting(&Question::ask(now, 1), &limit_args);
-        assert_eq!(answer.wait(), here.ask(now, 1), "at {now}");
+    let subject = Subject::Strict(600, MILLI, 1_000);
+    let mut limit = Alone::new(&mut store, &subject);
+    let mut here = Here::new(&subject, NOW);
+    for now in (NOW..).step_by(1_000).take(800) {
+        assert_eq!(limit.ask(now, 1).wait(), here.ask(now, 1), "at {now}");
     }
     let now = NOW + 800 * MILLI;
-    store.ask_lasting(&Question::give_back(now, 100), &limit_args);
+    limit.give_back(now, 100);
     here.give_back(now, 100);
     for cost in [100, 101, 200, 600] {
-        let answer = store.ask_lasting(&Question::peek(now, cost), &limit_args);
-        assert_eq!(answer.wait(), here.peek(now, cost), "{cost}");
+        assert_eq!(limit.peek(now, cost).wait(), here.peek(now, cost), "{cost}");
     }
 }
 
 #[test]
-fn a_log_drops_entries_older_than_its_window() {
+fn a_log_has_one_entry_for_each_request_in_its_window_whatever_its_cost() {
     let mut store = Store::start();
-    let limit_args = limit_args(&Subject::Log {
-        limit: 2,
-        window: SECOND,
-    });
+    let mut limit = Alone::new(&mut store, &Subject::Log(2, SECOND));
     for half in 0..100 {
-        let now = NOW + half * SECOND / 2;
-        assert_eq!(
-            store
-                .ask_lasting(&Question::ask(now, 1), &limit_args)
-                .passed,
-            1
-        );
+        assert_eq!(limit.ask(NOW + half * SECOND / 2, 1).passed, 1);
     }
-    assert_eq!(store.cli::<u64>(&["ZCARD", KEY]), 2 + 2);
-}
+    assert_eq!(entries(&mut store), 2);
 
-#[test]
-fn a_cost_of_any_size_is_one_entry_of_a_log() {
-    let mut store = Store::start();
-    let limit_args = limit_args(&Subject::Log {
-        limit: 100_000,
-        window: MINUTE,
-    });
-    for (number, cost) in [1, 9, 90_000].into_iter().enumerate() {
-        let now = NOW + number as u64;
-        assert_eq!(
-            store
-                .ask_lasting(&Question::ask(now, cost), &limit_args)
-                .passed,
-            1
-        );
-        assert_eq!(store.cli::<usize>(&["ZCARD", KEY]), number + 1 + 2);
+    let mut limit = Alone::new(&mut store, &Subject::Log(100_000, MINUTE));
+    for (number, cost) in (1..).zip([1, 9, 90_000]) {
+        assert_eq!(limit.ask(NOW + number, cost).passed, 1);
+        assert_eq!(entries(limit.store), number);
     }
 }
 
@@ -234,51 +94,20 @@ fn a_cost_of_any_size_is_one_entry_of_a_log() {
 #[test]
 fn a_log_removes_at_most_a_thousand_entries_in_a_call() {
     let mut store = Store::start();
-    let limit_args = limit_args(&Subject::Log {
-        limit: 2_000,
-        window: MINUTE,
-    });
+    let mut limit = Alone::new(&mut store, &Subject::Log(2_000, MINUTE));
     for entry in 0..1_200 {
-        store.ask_lasting(&Question::ask(NOW + entry, 1), &limit_args);
+        limit.ask(NOW + entry, 1);
     }
-    let (now, all) = (NOW + 1_200, store.dump(KEY).unwrap());
-    store.ask_lasting(&Question::give_back(now, 1_200), &limit_args);
-    assert_eq!(store.cli::<u64>(&["ZCARD", KEY]), 200 + 2);
-    let again = store.ask_lasting(&Question::ahead(now, 9_999), &limit_args);
-    assert_eq!(again.ahead, 1_800);
+    let (now, all) = (NOW + 1_200, limit.dump().unwrap());
+    limit.give_back(now, 1_200);
+    assert_eq!(entries(limit.store), 200);
+    assert_eq!(limit.ahead(now, 9_999).ahead, 1_800);
 
     let mut restore = redis::cmd("RESTORE");
     let restore = restore.arg(KEY).arg(0).arg(all).arg("REPLACE");
-    store.query::<()>(restore).unwrap();
-    for (later, left) in [(0, 200), (1, 0)] {
-        let now = now + MINUTE + later;
-        let answer = store.ask_lasting(&Question::ask(now, 1), &limit_args);
-        assert_eq!(answer.passed, 1);
-        assert_eq!(store.cli::<u64>(&["ZCARD", KEY]), left + 1 + later + 2);
+    limit.store.query::<()>(restore).unwrap();
+    for (later, left) in [(0, 201), (1, 2)] {
+        assert_eq!(limit.ask(now + MINUTE + later, 1).passed, 1);
+        assert_eq!(entries(limit.store), left);
     }
-}
-
-#[test]
-fn a_fractional_rate_does_not_drift() {
-    let mut store = Store::start();
-    let rate = Rate::per_second(3);
-    let limit_args = limit_args(&Subject::Bucket {
-        rate,
-        burst: 2,
-        may_owe: false,
-    });
-    let mut now = NOW;
-    store.ask_lasting(&Question::ask(now, 2), &limit_args);
-    for _ in 0..300 {
-        now += store
-            .ask_lasting(&Question::ask(now, 1), &limit_args)
-            .retry_in;
-        assert_eq!(
-            store
-                .ask_lasting(&Question::ask(now, 1), &limit_args)
-                .passed,
-            1
-        );
-    }
-    assert_eq!(now, NOW + 100 * SECOND, "not 99.9999");
 }

@@ -4,65 +4,22 @@ use std::time::Duration;
 
 use paceline::time::Rate;
 
-use super::asking::{Answer, LimitArgs, Question, Store};
+use super::alone::{Alone, KEY};
+use super::asking::{LimitArgs, Question, Store};
 use super::subject::{Subject, of_every_kind};
-use super::{MILLI, MINUTE, NOW, SECOND};
+use super::{MILLI, MINUTE, NOW, REAL, SECOND};
 use crate::servers::EXPIRES_AT;
-
-/// Uses the server's clock.
-const REAL: u64 = 0;
-
-const KEY: &str = "key";
-
-fn limit_args(subject: &Subject) -> Vec<LimitArgs> {
-    vec![LimitArgs::new(KEY, &subject.numbers())]
-}
-
-/// The key lives, but not for much more than a second after its state settles.
-#[track_caller]
-fn lives(store: &mut Store, answer: &Answer, what: &Subject) {
-    let left = answer.known().until - answer.now;
-    let (life, most) = (store.pttl(KEY), (left + SECOND) / MILLI + 2);
-    assert!(
-        life > 0 && life <= i64::try_from(most).unwrap(),
-        "{what:?}: {life} ms of {left} us"
-    );
-}
-
-#[test]
-fn after_every_write_a_key_expires_a_second_after_its_state_settles() {
-    let mut store = Store::start();
-    for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        let limit_args = limit_args(&subject);
-        let first = store.ask(&Question::ask(REAL, 1), &limit_args);
-        lives(&mut store, &first, &subject);
-        let ahead = store.ask(&Question::ahead(REAL, 2), &limit_args);
-        lives(&mut store, &ahead, &subject);
-
-        // Lifetimes are whole milliseconds, so the key may live up to one longer.
-        let before = store.pttl(KEY) + 1;
-        for given_back in [1, 9] {
-            store.ask(&Question::give_back(REAL, given_back), &limit_args);
-            let after = store.pttl(KEY);
-            assert!(
-                (1..=before).contains(&after),
-                "{subject:?}: {after} of {before}"
-            );
-        }
-    }
-}
 
 #[test]
 fn an_idle_key_expires_when_its_state_has_settled_and_not_before() {
     let mut store = Store::start();
     for subject in of_every_kind(4, 20 * MILLI) {
-        store.flush();
-        let limit_args = limit_args(&subject);
-        let first = store.ask(&Question::ask(REAL, 1), &limit_args);
-        let answer = store.ask(&Question::ahead(REAL, 3), &limit_args);
-        let until = answer.known().until;
+        let mut limit = Alone::new(&mut store, &subject);
+        let first = limit.ask(REAL, 1);
+        let until = limit.ahead(REAL, 3).known().until;
         assert!(until >= first.known().until && until > first.now);
+        // What other clients know of the state stays true.
+        limit.give_back(REAL, 9);
         while store.cli::<bool>(&["EXISTS", KEY]) {}
         let gone = store.time_us();
         assert!(
@@ -79,33 +36,26 @@ fn an_idle_key_expires_when_its_state_has_settled_and_not_before() {
 fn a_refusal_writes_nothing() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        let limit_args = limit_args(&subject);
-        let all = store.ask(&Question::ask(REAL, subject.burst()), &limit_args);
+        let mut limit = Alone::new(&mut store, &subject);
+        let all = limit.ask(REAL, subject.burst());
         assert_eq!(all.passed, 1, "{subject:?}");
-        let limit_args = vec![limit_args[0].knowing(all.known())];
+        limit.known = all.known();
         let expires_at = ["EVAL", EXPIRES_AT, "1", KEY];
-        let (held, ends) = (store.dump(KEY), store.cli::<u64>(&expires_at));
+        let (held, ends) = (limit.dump(), limit.store.cli::<u64>(&expires_at));
         for question in [
             Question::ask(REAL, 1),
             Question::ahead(REAL, 3),
             Question::groups(REAL, vec![(1, 3), (1, 1)]),
             Question::peek(REAL, 1),
-            Question::groups(REAL, vec![(subject.burst(), 1)]).and_ahead(1),
+            Question::ask(REAL, subject.burst()).and_ahead(1),
         ] {
-            let refused = store.ask(&question, &limit_args);
-            assert_eq!(
-                (refused.passed, refused.ahead),
-                (0, 0),
-                "{subject:?}: {question:?}"
-            );
-            assert!(
-                refused.retry_in > 0 && refused.binding == 1,
-                "{subject:?}: {question:?}"
-            );
-            assert_eq!(refused.known(), all.known(), "{subject:?}: {question:?}");
+            let refused = limit.call(&question);
+            let what = format!("{subject:?}: {question:?}");
+            assert_eq!((refused.passed, refused.ahead), (0, 0), "{what}");
+            assert!(refused.retry_in > 0 && refused.binding == 1, "{what}");
+            assert_eq!(refused.known(), all.known(), "{what}");
         }
-        assert_eq!(store.dump(KEY), held, "{subject:?}");
+        assert_eq!(limit.dump(), held, "{subject:?}");
         assert_eq!(store.cli::<u64>(&expires_at), ends, "{subject:?}");
     }
 }
@@ -113,14 +63,10 @@ fn a_refusal_writes_nothing() {
 #[test]
 fn a_refusal_by_another_limit_writes_nothing() {
     let mut store = Store::start();
-    let binding = Subject::Fixed {
-        limit: 1,
-        window: MINUTE,
-    };
+    let binding = LimitArgs::new("binding", &Subject::Fixed(1, MINUTE).numbers());
     for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        let mut both = limit_args(&subject);
-        both.push(LimitArgs::new("binding", &binding.numbers()));
+        let limit = Alone::new(&mut store, &subject);
+        let mut both = [limit.args(), binding.clone()];
         store.ask(&Question::ask(REAL, 1), &both[1..]);
         for _ in 0..2 {
             let refused = store.ask(&Question::ask(REAL, 1), &both);
@@ -128,100 +74,43 @@ fn a_refusal_by_another_limit_writes_nothing() {
             assert_eq!(refused.lost, [false, false], "{subject:?}");
             both[0].known = refused.known[0];
         }
-        assert_eq!(
-            store.cli::<Vec<String>>(&["KEYS", "*"]),
-            ["binding"],
-            "{subject:?}"
-        );
+        assert_eq!(store.keys(), ["binding"], "{subject:?}");
     }
 }
 
 #[test]
-fn more_than_was_taken_cannot_be_given_back() {
+fn a_peek_and_a_return_of_what_was_not_taken_write_nothing() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
-        store.ask(&Question::give_back(REAL, 1), &limit_args(&subject));
-        assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
-    }
-}
-
-#[test]
-fn a_peek_writes_nothing() {
-    let mut store = Store::start();
-    for subject in of_every_kind(4, MINUTE) {
-        let answer = store.ask(&Question::peek(REAL, 1), &limit_args(&subject));
-        assert_eq!((answer.passed, answer.retry_in), (1, 0), "{subject:?}");
-        assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
-    }
-}
-
-/// Other clients remember until when the key cannot have expired.
-#[test]
-fn giving_back_does_not_shorten_the_lifetime_of_a_key() {
-    let mut store = Store::start();
-    for subject in of_every_kind(4, 40 * MILLI) {
-        store.flush();
-        let limit_args = limit_args(&subject);
-        let taken = store.ask(&Question::ask(REAL, subject.burst()), &limit_args);
-        store.ask(&Question::give_back(REAL, 9), &limit_args);
-        let known = vec![limit_args[0].knowing(taken.known())];
-        let mut last = taken.now;
-        while last < taken.known().until + 2 * MILLI {
-            let peeked = store.ask(&Question::peek(REAL, 1), &known);
-            assert_eq!((peeked.passed, peeked.lost[0]), (1, false), "{subject:?}");
-            last = peeked.now;
+        let mut limit = Alone::new(&mut store, &subject);
+        for question in [
+            Question::peek(REAL, 1),
+            Question::look(REAL),
+            Question::give_back(REAL, 1),
+            Question::give_back(NOW, 0).returning(1, NOW - 1),
+        ] {
+            let what = format!("{subject:?}: {question:?}");
+            assert_eq!(limit.call(&question).retry_in, 0, "{what}");
+            assert_eq!(limit.dump(), None, "{what}");
         }
-        store.sleep_until(taken.known().until + SECOND + 3 * MILLI);
-        assert!(!store.cli::<bool>(&["EXISTS", KEY]), "{subject:?}");
-    }
-}
-
-/// Neither for a later request, nor for a state that was read and not written.
-#[test]
-fn the_reported_settling_time_is_covered_by_the_lifetime_of_the_key() {
-    let mut store = Store::start();
-    for subject in of_every_kind(4, 40 * MILLI) {
-        store.flush();
-        let limit_args = limit_args(&subject);
-        store.ask(&Question::ask(REAL, subject.burst()), &limit_args);
-        store.sleep_until(store.time_us() + 10 * MILLI);
-        store.ask(&Question::give_back(REAL, 1), &limit_args);
-        // A client that is denied (except by the interval), and remembers the state.
-        let refused = store.ask(&Question::ask(REAL, subject.burst()), &limit_args);
-        let known = vec![limit_args[0].knowing(refused.known())];
-        let until = store.time_us() + 100 * MILLI;
-        let mut last = 0;
-        while last < until {
-            let peeked = store.ask(&Question::peek(REAL, 1), &known);
-            assert!(!peeked.lost[0], "{subject:?} at {}", peeked.now);
-            last = peeked.now;
-        }
+        assert_eq!(limit.peek(REAL, 1).passed, 1, "{subject:?}");
     }
 }
 
 #[test]
 fn a_state_that_settles_at_once_is_kept_for_a_second() {
     let mut store = Store::start();
-    let rate = Rate::per_second(1_000_000);
-    let subject = Subject::Bucket {
-        rate,
-        burst: 1,
-        may_owe: false,
-    };
-    for subject in [
-        subject,
-        Subject::Interval {
-            every: Duration::from_nanos(1),
-        },
-    ] {
-        store.flush();
-        let answer = store.ask_lasting(&Question::ask(NOW, 1), &limit_args(&subject));
+    let shortest = [
+        Subject::Bucket(Rate::per_second(1_000_000), 1),
+        Subject::Interval(Duration::from_nanos(1)),
+    ];
+    for subject in shortest {
+        let answer = Alone::new(&mut store, &subject).ask(NOW, 1);
         assert_eq!(answer.known().until, NOW + 1);
         assert_eq!(answer.lives, [1_001]);
     }
     for subject in of_every_kind(4, 40) {
-        store.flush();
-        let answer = store.ask_lasting(&Question::ask(NOW, 1), &limit_args(&subject));
+        let answer = Alone::new(&mut store, &subject).ask(NOW, 1);
         assert_eq!(answer.lives, [1_001], "{subject:?}");
     }
 }

@@ -1,152 +1,165 @@
-//! A state that is missing before its time, or older than known, counts as fully spent.
+//! A state that is missing before its time, older than known, or further ahead than it lives, counts as fully spent.
 
 use paceline::time::Rate;
 
-use super::asking::{Answer, Known, LimitArgs, Question, Store};
-use super::subject::{Here, Subject, at, micros, of_every_kind};
-use super::{MILLI, MINUTE, NOW};
+use super::alone::{Alone, KEY};
+use super::asking::{Known, LimitArgs, Question, Store};
+use super::subject::{Here, Subject, micros, of_every_kind};
+use super::{HOUR, MILLI, MINUTE, NOW, SECOND};
 
-const KEY: &str = "key";
+/// How the state was lost before now, and what the client knows of it.
+type Loss = fn(&mut Alone<'_>, &Subject) -> Known;
 
-/// A client that knows that the state was written a moment ago, and counts for a moment longer.
-fn limit_args(subject: &Subject) -> LimitArgs {
-    LimitArgs::new(KEY, &subject.numbers()).knowing(Known {
-        at: NOW - MILLI,
-        until: NOW + MILLI,
-    })
-}
+/// The state was written a moment ago, and counts for a moment longer.
+const MOMENT: Known = Known {
+    at: NOW - MILLI,
+    until: NOW + MILLI,
+};
 
-/// The policy in memory, fully spent now.
-fn spent(subject: &Subject) -> Here<Subject> {
-    let mut here = Here::new(subject.clone(), at(NOW));
-    assert_eq!(here.ask(NOW, subject.burst()), None);
-    here
-}
+const LOSSES: [(&str, Loss); 5] = [
+    ("is missing", |_, _| MOMENT),
+    ("is older than known", |limit, _| {
+        limit.ask(NOW - 2 * MILLI, 1);
+        MOMENT
+    }),
+    ("was lost before", |limit, _| {
+        limit.known = MOMENT;
+        limit.ask(NOW - MILLI - 1, 1);
+        MOMENT
+    }),
+    ("is further ahead than it lives", |limit, subject| {
+        limit.ask(NOW + HOUR, subject.burst()).known()
+    }),
+    ("is missing, and was further ahead", |limit, subject| {
+        let known = limit.ask(NOW + HOUR, subject.burst()).known();
+        limit.store.flush();
+        known
+    }),
+];
 
-/// From now on the state answers like a limit that was fully spent now, until it has settled.
-#[track_caller]
-fn heals(store: &mut Store, subject: &Subject, first: &Answer) {
-    let here = spent(subject);
-    assert_eq!(first.wait(), here.peek(NOW, 1), "{subject:?}");
-    assert_eq!(
-        (first.lost[0], first.known().at),
-        (true, NOW),
-        "{subject:?}"
-    );
-    assert_eq!(first.known().until, here.until(), "{subject:?}");
-    assert!(store.pttl(KEY) > 0, "{subject:?}");
-
-    let limit_args = [limit_args(subject).knowing(first.known())];
-    let (wait, until) = (first.retry_in, here.until());
-    for now in [NOW, NOW + wait - 1, NOW + wait, until - 1] {
-        for cost in [1, subject.burst()] {
-            let answer = store.ask_lasting(&Question::peek(now, cost), &limit_args);
-            let expected = (here.peek(now, cost), false);
-            assert_eq!(
-                (answer.wait(), answer.lost[0]),
-                expected,
-                "{subject:?} at {now}"
-            );
+/// Calls it for each way to lose the state of each policy.
+fn for_each_loss(test: impl Fn(&mut Alone<'_>, &Subject, &str)) {
+    let mut store = Store::start();
+    for (how, loss) in LOSSES {
+        for subject in of_every_kind(4, MINUTE) {
+            let mut limit = Alone::new(&mut store, &subject);
+            limit.known = loss(&mut limit, &subject);
+            test(&mut limit, &subject, &format!("{subject:?}: {how}"));
         }
     }
-    let singles = Question::groups(until, vec![(1, subject.burst())]);
-    let answer = store.ask_lasting(&singles, &limit_args);
-    assert_eq!(
-        (answer.passed, answer.lost[0]),
-        (subject.burst(), false),
-        "{subject:?}"
-    );
+}
+
+/// Policies with a debt.
+fn owing() -> [Subject; 2] {
+    let rate = Rate::new(4, micros(MINUTE));
+    [Subject::Owing(rate, 4), Subject::Interval(micros(MINUTE))]
+}
+
+#[test]
+fn a_peek_reports_a_lost_state_and_writes_nothing() {
+    for_each_loss(|limit, subject, what| {
+        let held = limit.dump();
+        for _ in 0..2 {
+            let peeked = limit.peek(NOW, 1);
+            let wait = Here::spent(subject, NOW).peek(NOW, 1);
+            assert_eq!((peeked.wait(), peeked.lost[0]), (wait, true), "{what}");
+            assert_eq!(limit.dump(), held, "{what}");
+        }
+    });
+}
+
+#[test]
+fn a_lost_state_counts_as_spent_once_for_many_processes_and_recovers() {
+    for_each_loss(|limit, subject, what| {
+        let here = Here::spent(subject, NOW);
+        let was_missing = limit.dump().is_none();
+        let first = limit.ask(NOW, 1);
+        let (at, until) = (NOW, here.until());
+        assert_eq!(first.wait(), here.peek(NOW, 1), "{what}");
+        assert_eq!(first.known(), Known { at, until }, "{what}");
+        assert!(first.lost[0], "{what}");
+        if was_missing {
+            assert_eq!(first.lives, [(until + SECOND - NOW) / MILLI + 1], "{what}");
+        }
+
+        // Clients that know the state before, this one, and none.
+        let wait = first.retry_in;
+        for known in [limit.known, first.known(), Known::default()] {
+            limit.known = known;
+            for now in [NOW + 1, NOW + wait - 1] {
+                let refused = limit.ask(now, 1);
+                assert_eq!(refused.wait(), here.peek(now, 1), "{what}");
+                assert_eq!(refused.known(), first.known(), "{what}");
+                assert!(!refused.lost[0], "{what}");
+            }
+            for now in [NOW, NOW + wait - 1, NOW + wait, until - 1] {
+                for cost in [1, subject.burst()] {
+                    let peeked = limit.peek(now, cost);
+                    let expected = (here.peek(now, cost), false);
+                    assert_eq!((peeked.wait(), peeked.lost[0]), expected, "{what} at {now}");
+                }
+            }
+        }
+        let all = limit.call(&Question::groups(until, vec![(1, subject.burst())]));
+        let expected = (subject.burst(), false);
+        assert_eq!((all.passed, all.lost[0]), expected, "{what}");
+    });
+}
+
+/// The returned permits were spent before the loss, and how much was spent before is unknown.
+#[test]
+fn giving_back_to_a_lost_state_makes_nothing_early() {
+    for_each_loss(|limit, subject, what| {
+        let (mut least, burst) = (Here::spent(subject, NOW), subject.burst());
+        let most = least.clone();
+        for (given_back, now) in (0..3).zip(NOW..) {
+            let answer = limit.give_back(now, 1);
+            assert_eq!(answer.lost[0], given_back == 0, "{what}");
+            limit.known = answer.known();
+            least.give_back(now, 1);
+            let wait = limit.peek(now, burst).wait();
+            assert!(wait >= least.peek(now, burst), "{what}: {wait:?}");
+            assert!(wait <= most.peek(now, burst), "{what}: {wait:?}");
+        }
+    });
 }
 
 /// Other clients may have spent no more than the limit besides.
 #[test]
 fn a_debt_survives_the_loss_of_later_state() {
     let mut store = Store::start();
-    let rate = Rate::new(4, micros(MINUTE));
-    let (burst, may_owe) = (4, true);
-    let every = micros(MINUTE);
-    let owing = [
-        Subject::Bucket {
-            rate,
-            burst,
-            may_owe,
-        },
-        Subject::Interval { every },
-    ];
-    for subject in owing {
-        let nobody = [LimitArgs::new(KEY, &subject.numbers())];
-        store.flush();
+    for subject in owing() {
+        let mut limit = Alone::new(&mut store, &subject);
         let began = NOW - 2 * MILLI;
-        let mut here = Here::new(subject.clone(), at(began));
+        let mut here = Here::new(&subject, began);
         assert_eq!(here.ask(began, 9), None);
-        assert_eq!(
-            store.ask_lasting(&Question::ask(began, 9), &nobody).wait(),
-            None
-        );
+        assert_eq!(limit.ask(began, 9).wait(), None);
 
-        let answer = store.ask_lasting(&Question::ask(NOW, 1), &[limit_args(&subject)]);
-        assert_eq!(
-            (answer.wait(), answer.lost[0]),
-            (here.peek(NOW, 1), true),
-            "{subject:?}"
-        );
+        limit.known = MOMENT;
+        let answer = limit.ask(NOW, 1);
+        let expected = (here.peek(NOW, 1), true);
+        assert_eq!((answer.wait(), answer.lost[0]), expected, "{subject:?}");
+        limit.known = Known::default();
         let later = NOW + 2 * MINUTE;
-        let wait = store.ask_lasting(&Question::peek(later, 1), &nobody).wait();
-        assert!(
-            wait.is_some() || here.peek(later, 1).is_none(),
-            "{subject:?}"
-        );
+        let waits = limit.peek(later, 1).wait().is_some();
+        assert!(waits || here.peek(later, 1).is_none(), "{subject:?}");
     }
 }
 
+/// The longest life of a state with a debt is that of the debt.
 #[test]
-fn a_state_missing_before_its_time_counts_as_spent_and_recovers() {
+fn a_debt_is_kept_however_far_the_clock_is_set_back() {
     let mut store = Store::start();
-    for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        let first = store.ask(&Question::ask(NOW, 1), &[limit_args(&subject)]);
-        heals(&mut store, &subject, &first);
-    }
-}
+    for subject in owing() {
+        for (back, is_lost) in [(5 * MINUTE, false), (HOUR, true)] {
+            let mut limit = Alone::new(&mut store, &subject);
+            let mut here = Here::new(&subject, NOW);
+            assert_eq!(here.ask(NOW, 40), None);
+            assert_eq!(limit.ask(NOW, 40).passed, 1);
 
-#[test]
-fn an_outdated_state_counts_as_spent_and_recovers() {
-    let mut store = Store::start();
-    for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        let nobody = LimitArgs::new(KEY, &subject.numbers());
-        store.ask(&Question::ask(NOW - 2 * MILLI, 1), &[nobody]);
-        let first = store.ask(&Question::ask(NOW, 1), &[limit_args(&subject)]);
-        heals(&mut store, &subject, &first);
-    }
-}
-
-#[test]
-fn a_state_that_is_lost_twice_recovers() {
-    let mut store = Store::start();
-    for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        store.ask(&Question::ask(NOW - MILLI - 1, 1), &[limit_args(&subject)]);
-        let first = store.ask(&Question::ask(NOW, 1), &[limit_args(&subject)]);
-        heals(&mut store, &subject, &first);
-    }
-}
-
-#[test]
-fn a_loss_counts_once_for_many_processes() {
-    let mut store = Store::start();
-    for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        let limit_args = [limit_args(&subject)];
-        let first = store.ask(&Question::ask(NOW, 1), &limit_args);
-        for later in 1..5 {
-            let answer = store.ask(&Question::ask(NOW + later, 1), &limit_args);
-            assert_eq!(
-                (answer.lost[0], answer.known()),
-                (false, first.known()),
-                "{subject:?}"
-            );
-            assert_eq!(answer.wait(), Some(first.retry_in - later), "{subject:?}");
+            let refused = limit.ask(NOW - back, 1);
+            let expected = (here.peek(NOW, 1), is_lost);
+            assert_eq!((refused.wait(), refused.lost[0]), expected, "{subject:?}");
         }
     }
 }
@@ -155,101 +168,73 @@ fn a_loss_counts_once_for_many_processes() {
 fn a_missing_state_that_has_settled_was_not_lost() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        let known = Known {
-            at: NOW - MINUTE,
-            until: NOW,
-        };
-        let limit_args = [limit_args(&subject).knowing(known)];
-        let answer = store.ask(&Question::ask(NOW, subject.burst()), &limit_args);
+        let mut limit = Alone::new(&mut store, &subject);
+        let (at, until) = (NOW - MINUTE, NOW);
+        limit.known = Known { at, until };
+        let answer = limit.ask(NOW, subject.burst());
         assert_eq!((answer.passed, answer.lost[0]), (1, false), "{subject:?}");
         // The state is as old as known.
-        let limit_args = [limit_args[0].knowing(Known {
-            at: NOW,
-            until: NOW + 9 * MINUTE,
-        })];
-        let answer = store.ask(&Question::ask(NOW + 1, 1), &limit_args);
+        let (at, until) = (NOW, NOW + 9 * MINUTE);
+        limit.known = Known { at, until };
+        let answer = limit.ask(NOW + 1, 1);
         assert_eq!((answer.passed, answer.lost[0]), (0, false), "{subject:?}");
-    }
-}
-
-#[test]
-fn a_peek_reports_a_lost_state_and_writes_nothing() {
-    let mut store = Store::start();
-    for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        let limit_args = [limit_args(&subject)];
-        for _ in 0..2 {
-            let peeked = store.ask(&Question::peek(NOW, 1), &limit_args);
-            assert_eq!(
-                (peeked.wait(), peeked.lost[0]),
-                (spent(&subject).peek(NOW, 1), true)
-            );
-            assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
-        }
-        store.ask_lasting(
-            &Question::ask(NOW - 2 * MILLI, 1),
-            &[LimitArgs::new(KEY, &limit_args[0].numbers)],
-        );
-        let held = store.dump(KEY);
-        assert!(
-            store.ask(&Question::peek(NOW, 1), &limit_args).lost[0],
-            "{subject:?}"
-        );
-        assert_eq!(store.dump(KEY), held, "{subject:?}");
     }
 }
 
 #[test]
 fn of_several_limits_only_the_lost_one_is_written() {
     let mut store = Store::start();
+    let other = LimitArgs::new("other", &Subject::Fixed(1, MINUTE).numbers());
     for subject in of_every_kind(4, MINUTE) {
-        store.flush();
-        let other = LimitArgs::new(
-            "other",
-            &Subject::Fixed {
-                limit: 1,
-                window: MINUTE,
-            }
-            .numbers(),
-        );
-        let answer = store.ask(&Question::ask(NOW, 1), &[other, limit_args(&subject)]);
+        let mut limit = Alone::new(&mut store, &subject);
+        limit.known = MOMENT;
+        let both = [other.clone(), limit.args()];
+        let answer = store.ask(&Question::ask(NOW, 1), &both);
         assert_eq!((answer.passed, answer.binding), (0, 2), "{subject:?}");
         assert_eq!(answer.lost, [false, true], "{subject:?}");
-        assert_eq!(
-            store.cli::<Vec<String>>(&["KEYS", "*"]),
-            [KEY],
-            "{subject:?}"
-        );
+        assert_eq!(store.keys(), [KEY], "{subject:?}");
     }
 }
 
-/// The returned permits were spent before the loss, and how much was spent before is unknown.
 #[test]
-fn giving_back_to_a_lost_state_makes_nothing_early() {
+fn a_clock_that_is_set_back_by_less_than_a_state_lives_makes_nothing_early() {
     let mut store = Store::start();
-    for (subject, is_older) in of_every_kind(4, MINUTE)
-        .iter()
-        .flat_map(|one| [(one, false), (one, true)])
-    {
-        store.flush();
-        let mut limit_args = [limit_args(subject)];
-        if is_older {
-            let nobody = LimitArgs::new(KEY, &subject.numbers());
-            store.ask_lasting(&Question::ask(NOW - 2 * MILLI, 1), &[nobody]);
+    for subject in of_every_kind(4, MINUTE) {
+        let mut limit = Alone::new(&mut store, &subject);
+        let taken = limit.ask(NOW, subject.burst()).known();
+        limit.known = taken;
+        let wait = Here::spent(&subject, NOW).peek(NOW, 1);
+        let life = taken.until - NOW;
+        for back in [1, SECOND, life] {
+            let refused = limit.ask(NOW - back, 1);
+            assert_eq!(refused.now, NOW - back);
+            assert_eq!(refused.wait(), wait, "{subject:?} by {back}");
+            assert_eq!(refused.known(), taken, "{subject:?} by {back}");
+            assert!(!refused.lost[0], "{subject:?} by {back}");
         }
-        let (mut least, burst) = (spent(subject), subject.burst());
-        let most = least.clone();
-        for (given_back, now) in (0..3).zip(NOW..) {
-            let answer = store.ask_lasting(&Question::give_back(now, 1), &limit_args);
-            assert_eq!(answer.lost[0], given_back == 0, "{subject:?}");
-            limit_args[0].known = answer.known();
-            least.give_back(now, 1);
-            let wait = store
-                .ask_lasting(&Question::peek(now, burst), &limit_args)
-                .wait();
-            assert!(wait >= least.peek(now, burst), "{subject:?}: {wait:?}");
-            assert!(wait <= most.peek(now, burst), "{subject:?}: {wait:?}");
-        }
+        let peeked = limit.peek(NOW - life - 1, 1);
+        assert_eq!((peeked.wait(), peeked.lost[0]), (wait, true), "{subject:?}");
+
+        let open_at = NOW + wait.unwrap();
+        assert_eq!(limit.ask(open_at, 1).passed, 1, "{subject:?}");
+        // Permits that are spent at an earlier time count as spent at the recorded time.
+        assert_eq!(limit.give_back(NOW, 1).known().at, open_at, "{subject:?}");
+        let again = limit.ask(NOW, 1);
+        let expected = (1, open_at);
+        assert_eq!((again.passed, again.known().at), expected, "{subject:?}");
+    }
+}
+
+/// It is ahead, but not by its whole life: the server that has taken over has an older copy.
+#[test]
+fn an_outdated_state_that_is_ahead_counts_as_lost() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        let mut limit = Alone::new(&mut store, &subject);
+        limit.ask(NOW, 1);
+        let (at, until) = (NOW + 2 * SECOND, NOW + MINUTE);
+        limit.known = Known { at, until };
+        let answer = limit.ask(NOW - SECOND, 1);
+        assert_eq!((answer.passed, answer.lost[0]), (0, true), "{subject:?}");
     }
 }

@@ -1,21 +1,18 @@
 //! One call of the script makes many decisions.
 
-use super::asking::{LimitArgs, Question, Store};
+use super::asking::{LimitArgs, Question, Store, one_of_each};
 use super::subject::{Subject, of_every_kind};
 use super::{MINUTE, NOW};
 
-/// A key of each kind, under names that begin so.
-fn limits(prefix: &str) -> Vec<LimitArgs> {
-    let subjects = of_every_kind(4, MINUTE).into_iter().enumerate();
-    subjects
-        .map(|(number, subject)| LimitArgs::new(&format!("{prefix}{number}"), &subject.numbers()))
-        .collect()
+/// Each alone, and all of them as one limit.
+fn each_and_all(limits: &[LimitArgs]) -> impl Iterator<Item = &[LimitArgs]> {
+    limits.chunks(1).chain([limits])
 }
 
 #[test]
 fn each_decision_of_a_call_is_the_one_of_a_call_of_its_own() {
     let mut store = Store::start();
-    let (together, alone) = (limits("together"), limits("alone"));
+    let (together, alone) = (one_of_each("together"), one_of_each("alone"));
     let questions = [
         Question::ask(NOW, 1),
         Question::groups(NOW, vec![(1, 2), (3, 1)]).and_ahead(2),
@@ -27,16 +24,14 @@ fn each_decision_of_a_call_is_the_one_of_a_call_of_its_own() {
         Question::ask(NOW, 4),
     ];
     for question in &questions {
-        // Each alone, and all of them as one limit.
-        let mut asked: Vec<_> = together.chunks(1).map(|one| (question, one)).collect();
-        asked.push((question, &together[..]));
-        let answers = store.ask_many(&asked);
-
-        let mut expected: Vec<_> = alone
-            .chunks(1)
-            .map(|one| Ok(store.ask(question, one)))
+        let asked: Vec<_> = each_and_all(&together)
+            .map(|limits| (question, limits))
             .collect();
-        expected.push(Ok(store.ask(question, &alone)));
+        let answers = store.ask_many(&asked);
+        let expected: Vec<_> = each_and_all(&alone)
+            .map(|limits| store.try_ask(question, limits).unwrap())
+            .collect();
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         assert_eq!(answers, expected, "{question:?}");
     }
 }
@@ -44,28 +39,23 @@ fn each_decision_of_a_call_is_the_one_of_a_call_of_its_own() {
 #[test]
 fn a_key_of_another_type_fails_its_own_decision_only() {
     let mut store = Store::start();
-    let limits = limits("");
-    for (wrong, key) in limits.iter().enumerate() {
+    let limits = one_of_each("");
+    let question = Question::ask(NOW, 1);
+    for (wrong, limit) in limits.iter().enumerate() {
         store.flush();
-        store.cli::<()>(&["SADD", &key.key, "1"]);
-        let question = Question::ask(NOW, 1);
+        store.cli::<()>(&["SADD", &limit.key, "1"]);
+        let both = [limit.clone(), LimitArgs::new("other", &limits[0].numbers)];
         let mut asked: Vec<_> = limits.chunks(1).map(|one| (&question, one)).collect();
-        let both = [
-            limits[wrong].clone(),
-            LimitArgs::new("other", &limits[0].numbers),
-        ];
-        asked.push((&question, &both[..]));
+        asked.push((&question, &both));
 
         let answers = store.ask_many(&asked);
-        for (number, answer) in answers.iter().enumerate() {
+        for (number, answer) in answers.into_iter().enumerate() {
             if number == wrong || number == limits.len() {
-                let fault = answer.as_ref().unwrap_err();
-                assert!(
-                    fault.starts_with(&format!("WRONGTYPE {wrong} holds")),
-                    "{fault}"
-                );
+                let fault = answer.unwrap_err();
+                let begins = format!("WRONGTYPE {wrong} holds");
+                assert!(fault.starts_with(&begins), "{fault}");
             } else {
-                assert_eq!(answer.as_ref().unwrap().passed, 1, "{number}");
+                assert_eq!(answer.unwrap().passed, 1, "{number}");
             }
         }
         assert_eq!(store.cli::<u64>(&["DBSIZE"]), 6);
@@ -93,13 +83,9 @@ fn a_key_that_is_asked_twice_counts_twice() {
 #[test]
 fn a_thousand_keys_are_decided_in_one_call() {
     let mut store = Store::start();
-    let subject = Subject::Fixed {
-        limit: 1,
-        window: MINUTE,
-    };
-    let limits: Vec<_> = (0..1_000)
-        .map(|number| LimitArgs::new(&number.to_string(), &subject.numbers()))
-        .collect();
+    let subject = Subject::Fixed(1, MINUTE).numbers();
+    let limits = (0..1_000).map(|number| LimitArgs::new(&number.to_string(), &subject));
+    let limits: Vec<_> = limits.collect();
     let question = Question::ask(NOW, 1);
     let asked: Vec<_> = limits.chunks(1).map(|one| (&question, one)).collect();
     for passed in [1, 0] {

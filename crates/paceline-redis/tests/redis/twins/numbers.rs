@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use paceline::time::Rate;
+use super::subject::Subject;
 
 /// The parameters that a script takes of a policy.
 #[derive(Clone, Debug)]
@@ -17,78 +17,75 @@ pub(super) struct Numbers {
 /// Half of the largest exact number in Lua.
 const MOST: u128 = 1 << 52;
 
-pub(super) fn bucket(rate: Rate, burst: u32) -> Numbers {
-    let (token, permits) = micros_of(rate.period(), rate.permits());
-    assert!(token * u128::from(burst) <= MOST);
-    Numbers {
-        policy: 1,
-        params: vec![small(token), small(permits), burst.into()],
-        capacity: burst,
-        settles_in: small((token * u128::from(burst)).div_ceil(permits)),
+impl Subject {
+    pub(super) fn numbers(&self) -> Numbers {
+        match *self {
+            Self::Bucket(rate, burst) => {
+                let (token, permits) = micros_of(rate.period(), rate.permits());
+                assert!(token * u128::from(burst) <= MOST);
+                Numbers {
+                    policy: 1,
+                    params: vec![small(token), small(permits), burst.into()],
+                    capacity: burst,
+                    settles_in: small((token * u128::from(burst)).div_ceil(permits)),
+                }
+            }
+            Self::Owing(rate, burst) => {
+                let bucket = Self::Bucket(rate, burst).numbers();
+                Numbers {
+                    capacity: most_owed(bucket.params[0]),
+                    ..bucket
+                }
+            }
+            Self::Interval(every) => {
+                let (token, permits) = micros_of(every, 1);
+                Numbers {
+                    policy: 2,
+                    params: vec![small(token), small(permits)],
+                    capacity: most_owed(small(token)),
+                    settles_in: small(token.div_ceil(permits)),
+                }
+            }
+            Self::Fixed(limit, window) => Numbers {
+                policy: 3,
+                params: vec![limit.into(), window],
+                capacity: limit,
+                settles_in: window,
+            },
+            Self::Log(limit, window) => Numbers {
+                policy: 4,
+                ..Self::Fixed(limit, window).numbers()
+            },
+            Self::Strict(limit, bucket, buckets) => {
+                let reach = u64::from(buckets) + 1;
+                Numbers {
+                    policy: 5,
+                    params: vec![limit.into(), bucket, reach, 0],
+                    capacity: limit,
+                    settles_in: bucket * reach,
+                }
+            }
+            Self::Smooth(limit, window) => Numbers {
+                policy: 5,
+                params: vec![limit.into(), window, 2, 1],
+                capacity: limit,
+                settles_in: 2 * window,
+            },
+            Self::PerRequest(ref of) => {
+                let of = of.numbers();
+                Numbers {
+                    policy: of.policy + 128,
+                    capacity: u32::MAX,
+                    ..of
+                }
+            }
+        }
     }
 }
 
-/// A bucket that allows debt.
-pub(super) fn owing(rate: Rate, burst: u32) -> Numbers {
-    let (token, _) = micros_of(rate.period(), rate.permits());
-    Numbers {
-        capacity: u32::try_from(MOST / token).unwrap_or(u32::MAX),
-        ..bucket(rate, burst)
-    }
-}
-
-pub(super) fn interval(every: Duration) -> Numbers {
-    let (token, permits) = micros_of(every, 1);
-    Numbers {
-        policy: 2,
-        params: vec![small(token), small(permits)],
-        capacity: u32::try_from(MOST / token).unwrap_or(u32::MAX),
-        settles_in: small(token.div_ceil(permits)),
-    }
-}
-
-pub(super) fn log(limit: u32, window: u64) -> Numbers {
-    Numbers {
-        policy: 4,
-        params: vec![limit.into(), window],
-        capacity: limit,
-        settles_in: window,
-    }
-}
-
-pub(super) fn fixed(limit: u32, window: u64) -> Numbers {
-    Numbers {
-        policy: 3,
-        ..log(limit, window)
-    }
-}
-
-pub(super) fn strict(limit: u32, window: u64, buckets: u32) -> Numbers {
-    let (bucket, reach) = (window.div_ceil(buckets.into()), u64::from(buckets) + 1);
-    Numbers {
-        policy: 5,
-        params: vec![limit.into(), bucket, reach, 0],
-        capacity: limit,
-        settles_in: bucket * reach,
-    }
-}
-
-pub(super) fn smooth(limit: u32, window: u64) -> Numbers {
-    Numbers {
-        policy: 5,
-        params: vec![limit.into(), window, 2, 1],
-        capacity: limit,
-        settles_in: 2 * window,
-    }
-}
-
-/// A limit that counts each request as 1.
-pub(super) fn per_request(of: Numbers) -> Numbers {
-    Numbers {
-        policy: of.policy + 128,
-        capacity: u32::MAX,
-        ..of
-    }
+/// The largest cost of a debt, with tokens of that size.
+fn most_owed(token: u64) -> u32 {
+    u32::try_from(MOST / u128::from(token)).unwrap_or(u32::MAX)
 }
 
 /// The time of a permit in microseconds, as a fraction in lowest terms.

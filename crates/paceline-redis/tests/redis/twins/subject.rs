@@ -1,41 +1,27 @@
-use std::fmt::Debug;
 use std::time::Duration;
 
 use paceline::policy::{
-    Decision, FixedWindow, Interval, PerRequest, Policy, SlidingCounter, SlidingLog, TokenBucket,
+    AnyPolicy, Decision, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket,
 };
 use paceline::time::{Rate, Tick};
 
-use super::numbers::{self, Numbers};
-
-/// A policy as both sides know it. All times but those of rates are in microseconds.
+/// A policy as both sides know it. Times without a type are in microseconds.
 #[derive(Clone, Debug)]
 pub(super) enum Subject {
-    Bucket {
-        rate: Rate,
-        burst: u32,
-        may_owe: bool,
-    },
-    Interval {
-        every: Duration,
-    },
-    Log {
-        limit: u32,
-        window: u64,
-    },
-    Strict {
-        limit: u32,
-        bucket: u64,
-        buckets: u32,
-    },
-    Smooth {
-        limit: u32,
-        window: u64,
-    },
-    Fixed {
-        limit: u32,
-        window: u64,
-    },
+    /// The rate, and the burst.
+    Bucket(Rate, u32),
+    /// The same, with debt.
+    Owing(Rate, u32),
+    /// The time between two requests.
+    Interval(Duration),
+    /// The limit, and the window.
+    Log(u32, u64),
+    /// The limit, the time of a bucket, and how many there are in a window.
+    Strict(u32, u64, u32),
+    /// The limit, and the window.
+    Smooth(u32, u64),
+    /// The limit, and the window.
+    Fixed(u32, u64),
     PerRequest(Box<Self>),
 }
 
@@ -44,29 +30,17 @@ impl Subject {
         matches!(self, Self::PerRequest(_))
     }
 
-    /// The parameters of the scripts.
-    pub(super) fn numbers(&self) -> Numbers {
+    /// The burst, without debt.
+    pub(super) fn burst(&self) -> u32 {
         match *self {
-            Self::PerRequest(ref of) => numbers::per_request(of.numbers()),
-            Self::Bucket {
-                rate,
-                burst,
-                may_owe: false,
-            } => numbers::bucket(rate, burst),
-            Self::Bucket {
-                rate,
-                burst,
-                may_owe: true,
-            } => numbers::owing(rate, burst),
-            Self::Interval { every } => numbers::interval(every),
-            Self::Log { limit, window } => numbers::log(limit, window),
-            Self::Strict {
-                limit,
-                bucket,
-                buckets,
-            } => numbers::strict(limit, bucket * u64::from(buckets), buckets),
-            Self::Smooth { limit, window } => numbers::smooth(limit, window),
-            Self::Fixed { limit, window } => numbers::fixed(limit, window),
+            Self::PerRequest(ref of) => of.burst(),
+            Self::Interval(_) => 1,
+            Self::Bucket(_, most)
+            | Self::Owing(_, most)
+            | Self::Log(most, _)
+            | Self::Strict(most, ..)
+            | Self::Smooth(most, _)
+            | Self::Fixed(most, _) => most,
         }
     }
 
@@ -74,131 +48,45 @@ impl Subject {
     pub(super) fn grain(&self) -> u64 {
         match *self {
             Self::PerRequest(ref of) => of.grain(),
-            Self::Bucket { .. } | Self::Interval { .. } => {
+            Self::Bucket(..) | Self::Owing(..) | Self::Interval(_) => {
                 let params = self.numbers().params;
                 params[0].div_ceil(params[1])
             }
-            Self::Strict { bucket, .. } => bucket,
-            Self::Log { window, .. } | Self::Smooth { window, .. } | Self::Fixed { window, .. } => {
+            Self::Strict(_, bucket, _) => bucket,
+            Self::Log(_, window) | Self::Smooth(_, window) | Self::Fixed(_, window) => {
                 window.div_ceil(4)
             }
         }
     }
 
     /// The policy of the library.
-    fn state(&self, now: Tick) -> State {
+    fn policy(&self) -> AnyPolicy {
         match *self {
-            Self::PerRequest(ref of) => State::of(PerRequest::new((**of).clone()), now),
-            Self::Bucket {
-                rate,
-                burst,
-                may_owe,
-            } => {
-                let bucket = TokenBucket::new(rate, burst);
-                let owing = if may_owe { bucket.with_debt() } else { bucket };
-                State::of(owing, now)
-            }
-            Self::Interval { every } => State::of(Interval::every(every), now),
-            Self::Log { limit, window } => State::of(SlidingLog::new(limit, micros(window)), now),
-            Self::Strict {
-                limit,
-                bucket,
-                buckets,
-            } => {
+            Self::Bucket(rate, burst) => TokenBucket::new(rate, burst).into(),
+            Self::Owing(rate, burst) => TokenBucket::new(rate, burst).with_debt().into(),
+            Self::Interval(every) => Interval::every(every).into(),
+            Self::Log(limit, window) => SlidingLog::new(limit, micros(window)).into(),
+            Self::Strict(limit, bucket, buckets) => {
                 let window = micros(bucket * u64::from(buckets));
-                State::of(SlidingCounter::strict(limit, window, buckets), now)
+                SlidingCounter::strict(limit, window, buckets).into()
             }
-            Self::Smooth { limit, window } => {
-                State::of(SlidingCounter::smooth(limit, micros(window)), now)
-            }
-            Self::Fixed { limit, window } => {
-                State::of(FixedWindow::new(limit, micros(window)), now)
-            }
+            Self::Smooth(limit, window) => SlidingCounter::smooth(limit, micros(window)).into(),
+            Self::Fixed(limit, window) => FixedWindow::new(limit, micros(window)).into(),
+            Self::PerRequest(ref of) => of.policy().per_request(),
         }
     }
 }
 
-/// A policy with its state.
-#[derive(Debug)]
-pub(super) struct State(Box<dyn AnyState>);
-
-trait AnyState: Debug {
-    fn decide(&mut self, now: Tick, cost: u32) -> Decision;
-    fn refund(&mut self, now: Tick, cost: u32);
-    fn charge(&mut self, now: Tick, cost: u32);
-    fn settled_at(&self) -> Tick;
-    fn room(&self, now: Tick) -> u32;
-    fn boxed(&self) -> Box<dyn AnyState>;
-}
-
-impl State {
-    fn of<P: Policy + Clone + Debug + 'static>(policy: P, now: Tick) -> Self {
-        Self(Box::new(Here::new(policy, now)))
-    }
-}
-
-impl Clone for State {
-    fn clone(&self) -> Self {
-        Self(self.0.boxed())
-    }
-}
-
-impl<P: Policy + Clone + Debug + 'static> AnyState for Here<P> {
-    fn decide(&mut self, now: Tick, cost: u32) -> Decision {
-        self.policy.decide(&mut self.state, now, cost)
-    }
-
-    fn refund(&mut self, now: Tick, cost: u32) {
-        self.policy.refund(&mut self.state, now, cost);
-    }
-
-    fn charge(&mut self, now: Tick, cost: u32) {
-        self.policy.charge(&mut self.state, now, cost);
-    }
-
-    fn settled_at(&self) -> Tick {
-        self.policy.settled_at(&self.state)
-    }
-
-    fn room(&self, now: Tick) -> u32 {
-        self.policy.room(&self.state, now)
-    }
-
-    fn boxed(&self) -> Box<dyn AnyState> {
-        Box::new(self.clone())
-    }
-}
-
-impl Policy for Subject {
-    type State = State;
-
-    fn fresh(&self, now: Tick) -> State {
-        self.state(now)
-    }
-
-    fn decide(&self, state: &mut State, now: Tick, cost: u32) -> Decision {
-        state.0.decide(now, cost)
-    }
-
-    fn refund(&self, state: &mut State, now: Tick, cost: u32) {
-        state.0.refund(now, cost);
-    }
-
-    fn charge(&self, state: &mut State, now: Tick, cost: u32) {
-        state.0.charge(now, cost);
-    }
-
-    fn retune(&self, _: &Self, _: &mut State, _: Tick) {
-        unreachable!("tests retune the policies themselves");
-    }
-
-    fn settled_at(&self, state: &State) -> Tick {
-        state.0.settled_at()
-    }
-
-    fn room(&self, state: &State, now: Tick) -> u32 {
-        state.0.room(now)
-    }
+/// One policy of each kind, with a burst of `limit` (1 for the interval) and a settling time of `window`, or twice that.
+pub(super) fn of_every_kind(limit: u32, window: u64) -> [Subject; 6] {
+    [
+        Subject::Bucket(Rate::new(limit, micros(window)), limit),
+        Subject::Interval(micros(window)),
+        Subject::Log(limit, window),
+        Subject::Strict(limit, window / 4, 4),
+        Subject::Smooth(limit, window),
+        Subject::Fixed(limit, window),
+    ]
 }
 
 /// The largest burst that is counted permit by permit.
@@ -206,15 +94,32 @@ const MOST_COUNTED: u32 = 10_000;
 
 /// A policy with its state in memory, on a clock of microseconds. Waits are rounded up.
 #[derive(Clone, Debug)]
-pub(super) struct Here<P: Policy> {
-    pub(super) policy: P,
-    pub(super) state: P::State,
+pub(super) struct Here {
+    policy: AnyPolicy,
+    state: <AnyPolicy as Policy>::State,
 }
 
-impl<P: Policy> Here<P> {
+impl Here {
     /// The state of an unused limit.
-    pub(super) fn new(policy: P, now: Tick) -> Self {
-        let state = policy.fresh(now);
+    pub(super) fn new(subject: &Subject, now: u64) -> Self {
+        Self::of(subject.policy(), now)
+    }
+
+    /// All of these limits as one.
+    pub(super) fn all(subjects: &[Subject], now: u64) -> Self {
+        let policies = subjects.iter().map(Subject::policy);
+        Self::of(policies.reduce(AnyPolicy::and).unwrap(), now)
+    }
+
+    /// The state of a limit that was fully spent then.
+    pub(super) fn spent(subject: &Subject, now: u64) -> Self {
+        let mut here = Self::new(subject, now);
+        assert_eq!(here.ask(now, subject.burst()), None);
+        here
+    }
+
+    fn of(policy: AnyPolicy, now: u64) -> Self {
+        let state = policy.fresh(at(now));
         Self { policy, state }
     }
 
@@ -236,16 +141,10 @@ impl<P: Policy> Here<P> {
     }
 
     /// The same state under other parameters.
-    pub(super) fn retuned(&self, policy: &P, now: u64) -> Self
-    where
-        P: Clone,
-    {
-        let mut state = self.state.clone();
+    pub(super) fn retuned(&self, subject: &Subject, now: u64) -> Self {
+        let (policy, mut state) = (subject.policy(), self.state.clone());
         policy.retune(&self.policy, &mut state, at(now));
-        Self {
-            policy: policy.clone(),
-            state,
-        }
+        Self { policy, state }
     }
 
     /// How many requests of cost 1 pass, of at most `burst`: by the policy, and by asking for all of them at once.
@@ -277,7 +176,7 @@ impl<P: Policy> Here<P> {
     }
 }
 
-pub(super) fn at(micros: u64) -> Tick {
+fn at(micros: u64) -> Tick {
     Tick::from_nanos(micros * 1_000)
 }
 
@@ -292,43 +191,5 @@ fn waits(decision: Decision) -> Option<u64> {
             Some(u64::try_from(retry_in.as_nanos().div_ceil(1_000)).unwrap())
         }
         Decision::Never { capacity } => panic!("asked for more than {capacity}"),
-    }
-}
-
-/// One policy of each kind, with a burst of `limit` (1 for the interval) and a settling time of `window`, or twice that.
-pub(super) fn of_every_kind(limit: u32, window: u64) -> Vec<Subject> {
-    let rate = Rate::new(limit, micros(window));
-    vec![
-        Subject::Bucket {
-            rate,
-            burst: limit,
-            may_owe: false,
-        },
-        Subject::Interval {
-            every: micros(window),
-        },
-        Subject::Log { limit, window },
-        Subject::Strict {
-            limit,
-            bucket: window / 4,
-            buckets: 4,
-        },
-        Subject::Smooth { limit, window },
-        Subject::Fixed { limit, window },
-    ]
-}
-
-impl Subject {
-    /// The burst, without debt.
-    pub(super) fn burst(&self) -> u32 {
-        match *self {
-            Self::PerRequest(ref of) => of.burst(),
-            Self::Bucket { burst, .. } => burst,
-            Self::Interval { .. } => 1,
-            Self::Log { limit, .. }
-            | Self::Strict { limit, .. }
-            | Self::Smooth { limit, .. }
-            | Self::Fixed { limit, .. } => limit,
-        }
     }
 }

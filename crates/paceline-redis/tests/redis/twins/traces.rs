@@ -1,62 +1,28 @@
 //! On any trace a script gives the same answers as its policy.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
-use paceline::policy::{All, Policy};
 use paceline::time::Rate;
 use proptest::collection::vec;
 use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use super::asking::Store;
 use super::beside::Beside;
 use super::subject::Subject;
-use super::trace::{Step, steps};
-use super::{MILLI, SECOND};
+use super::trace::steps;
+use super::{MILLI, SECOND, holds};
 
 /// In the year 2096: the latest supported date.
 const END: u64 = 4_000_000_000_000_000;
 
 /// Compares both sides on this many traces of these policies.
 pub(super) fn agree(cases: u32, subjects: impl Strategy<Value = Vec<Subject>>) {
-    let store = RefCell::new(Store::start());
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let tried = TestRunner::new(config).run(&(subjects, steps()), |(parts, steps)| {
-        let mut store = store.borrow_mut();
-        match &*parts {
-            [one] => run(&mut store, one.clone(), &parts, &steps),
-            [one, other] => {
-                let all = All::new((one.clone(), other.clone()));
-                run(&mut store, all, &parts, &steps)
-            }
-            [one, other, third] => {
-                let all = All::new((one.clone(), other.clone(), third.clone()));
-                run(&mut store, all, &parts, &steps)
-            }
-            _ => panic!("one to three, not {}", parts.len()),
-        }
+    holds(cases, (subjects, steps()), |store, (subjects, steps)| {
+        let mut beside = Beside::new(store, &subjects);
+        steps.iter().try_for_each(|step| beside.step(step, END))
     });
-    if let Err(broken) = tried {
-        panic!("{broken}");
-    }
 }
 
-fn run<P: Policy>(
-    store: &mut Store,
-    whole: P,
-    parts: &[Subject],
-    steps: &[Step],
-) -> Result<(), TestCaseError> {
-    let mut beside = Beside::new(store, whole, parts);
-    steps.iter().try_for_each(|step| beside.step(step, END))
-}
-
-fn bucket() -> BoxedStrategy<Subject> {
+pub(super) fn bucket() -> BoxedStrategy<Subject> {
     let micros = Duration::from_micros;
     let rate = prop_oneof![
         Just(Rate::per_second(3)),
@@ -69,22 +35,25 @@ fn bucket() -> BoxedStrategy<Subject> {
         (1..5_000_u32, 1..SECOND)
             .prop_map(|(permits, nanos)| Rate::new(permits, Duration::from_nanos(nanos))),
     ];
-    (rate, 1..12_u32, proptest::bool::ANY)
-        .prop_map(|(rate, burst, may_owe)| Subject::Bucket {
-            rate,
-            burst,
-            may_owe,
-        })
-        .boxed()
+    let bucket = (rate, 1..12_u32, proptest::bool::ANY);
+    let bucket = bucket.prop_map(|(rate, burst, may_owe)| {
+        let kind = if may_owe {
+            Subject::Owing
+        } else {
+            Subject::Bucket
+        };
+        kind(rate, burst)
+    });
+    bucket.boxed()
 }
 
-fn interval() -> BoxedStrategy<Subject> {
+pub(super) fn interval() -> BoxedStrategy<Subject> {
     let every = prop_oneof![
         (1..100_u64).prop_map(Duration::from_nanos),
         (1..SECOND).prop_map(Duration::from_nanos),
         (1..SECOND).prop_map(Duration::from_micros),
     ];
-    every.prop_map(|every| Subject::Interval { every }).boxed()
+    every.prop_map(Subject::Interval).boxed()
 }
 
 fn window() -> impl Strategy<Value = u64> {
@@ -92,31 +61,34 @@ fn window() -> impl Strategy<Value = u64> {
 }
 
 fn log() -> BoxedStrategy<Subject> {
-    (1..12_u32, window())
-        .prop_map(|(limit, window)| Subject::Log { limit, window })
+    let log = (1..12_u32, window());
+    log.prop_map(|(limit, window)| Subject::Log(limit, window))
         .boxed()
 }
 
 fn strict() -> BoxedStrategy<Subject> {
-    (1..12_u32, window(), 1..6_u32)
-        .prop_map(|(limit, bucket, buckets)| Subject::Strict {
-            limit,
-            bucket,
-            buckets,
-        })
+    let strict = (1..12_u32, window(), 1..6_u32);
+    strict
+        .prop_map(|(limit, bucket, buckets)| Subject::Strict(limit, bucket, buckets))
         .boxed()
 }
 
 fn smooth() -> BoxedStrategy<Subject> {
-    (1..30_u32, window())
-        .prop_map(|(limit, window)| Subject::Smooth { limit, window })
+    let smooth = (1..30_u32, window());
+    smooth
+        .prop_map(|(limit, window)| Subject::Smooth(limit, window))
         .boxed()
 }
 
 fn fixed() -> BoxedStrategy<Subject> {
-    (1..12_u32, window())
-        .prop_map(|(limit, window)| Subject::Fixed { limit, window })
+    let fixed = (1..12_u32, window());
+    fixed
+        .prop_map(|(limit, window)| Subject::Fixed(limit, window))
         .boxed()
+}
+
+fn any() -> BoxedStrategy<Subject> {
+    prop_oneof![bucket(), interval(), log(), strict(), smooth(), fixed()].boxed()
 }
 
 const CASES: u32 = 100;
@@ -153,22 +125,17 @@ fn a_fixed_window_answers_as_its_twin() {
 
 #[test]
 fn several_at_once_answer_as_their_twins() {
-    let any = || prop_oneof![bucket(), interval(), log(), strict(), smooth(), fixed()];
     agree(3 * CASES, vec(any(), 2..4));
 }
 
 #[test]
 fn a_limit_that_counts_requests_answers_as_its_twin_alone_and_beside_others() {
-    let any = || prop_oneof![bucket(), interval(), log(), strict(), smooth(), fixed()];
     let per_request = || any().prop_map(|of| Subject::PerRequest(Box::new(of)));
     agree(CASES, per_request().prop_map(|one| vec![one]));
-    let beside = (per_request(), any(), any(), proptest::bool::ANY);
-    let beside = beside.prop_map(|(requests, one, other, is_last)| {
-        if is_last {
-            vec![one, requests]
-        } else {
-            vec![requests, one, other]
-        }
+    let beside = (per_request(), any(), any(), 0..2_usize);
+    let beside = beside.prop_map(|(requests, one, other, last)| match last {
+        0 => vec![requests, one, other],
+        _ => vec![one, requests],
     });
     agree(2 * CASES, beside);
 }

@@ -2,30 +2,24 @@
 
 use paceline::time::Rate;
 
-use super::asking::{LimitArgs, Question, Store};
-use super::numbers::{self, Numbers};
-use super::subject::micros;
+use super::alone::{Alone, KEY};
+use super::asking::Store;
+use super::subject::{Subject, micros};
 use super::{MILLI, MINUTE, NOW, SECOND};
 
-const KEY: &str = "key";
-
-fn limit_args(numbers: &Numbers) -> [LimitArgs; 1] {
-    [LimitArgs::new(KEY, numbers)]
-}
-
-/// How many of 6,000 requests, one each millisecond, pass with alternating parameters.
-fn passed_by_turns(store: &mut Store, turns: &[(u32, u32)]) -> u64 {
-    store.flush();
+/// How many of 6,000 requests, one each millisecond, pass with alternating rates and bursts.
+fn passed_by_turns(store: &mut Store, turns: &[(u32, u32)]) -> u32 {
+    let turns = turns.iter();
     let turns: Vec<_> = turns
-        .iter()
-        .map(|(rate, burst)| limit_args(&numbers::bucket(Rate::per_second(*rate), *burst)))
+        .map(|(rate, burst)| Subject::Bucket(Rate::per_second(*rate), *burst))
         .collect();
-    let passed = (0..6_000).zip(turns.iter().cycle()).map(|(milli, turn)| {
-        store
-            .ask_lasting(&Question::ask(NOW + milli * MILLI, 1), turn)
-            .passed
+    let mut limit = Alone::new(store, &turns[0]);
+    let times = (NOW..).step_by(1_000).take(6_000);
+    let passed = times.zip(turns.iter().cycle()).map(|(now, turn)| {
+        limit.retune(turn);
+        limit.ask(now, 1).passed
     });
-    passed.map(u64::from).sum()
+    passed.sum()
 }
 
 #[test]
@@ -37,7 +31,7 @@ fn alternating_buckets_gain_and_lose_no_tokens() {
 
     // A rate in between, because each has its share of the time.
     let passed = passed_by_turns(&mut store, &[(100, 10), (150, 10)]);
-    let between = u64::midpoint(slow, fast);
+    let between = u32::midpoint(slow, fast);
     assert!(
         (between - between / 50..=between + 10).contains(&passed),
         "{passed}, not {between}"
@@ -51,17 +45,15 @@ fn alternating_buckets_gain_and_lose_no_tokens() {
 fn alternating_intervals_each_keep_their_own() {
     let mut store = Store::start();
     let intervals = [70 * MILLI, 100 * MILLI];
+    let turns = intervals.map(|every| Subject::Interval(micros(every)));
+    let mut limit = Alone::new(&mut store, &turns[0]);
     let mut last = [NOW - MINUTE; 2];
     for milli in 0..10 * 1_000 {
         let (turn, now) = (usize::from(milli % 3 == 0), NOW + milli * MILLI);
-        let every = limit_args(&numbers::interval(micros(intervals[turn])));
-        if store.ask_lasting(&Question::ask(now, 1), &every).passed == 1 {
-            let latest = *last.iter().max().unwrap();
-            assert!(
-                now - latest >= intervals[turn],
-                "{} us after the last",
-                now - latest
-            );
+        limit.retune(&turns[turn]);
+        if limit.ask(now, 1).passed == 1 {
+            let apart = now - last.iter().max().unwrap();
+            assert!(apart >= intervals[turn], "{apart} us after the last");
             last[turn] = now;
         }
     }
@@ -72,11 +64,13 @@ fn alternating_intervals_each_keep_their_own() {
 fn alternating_counters_keep_their_bounds_and_do_not_stall() {
     let mut store = Store::start();
     let windows = [60 * SECOND, 45 * SECOND];
-    let turns = windows.map(|window| limit_args(&numbers::strict(100, window, 6)));
+    let turns = windows.map(|window| Subject::Strict(100, window / 6, 6));
+    let mut limit = Alone::new(&mut store, &turns[0]);
     let (mut now, mut passed) = (NOW, Vec::new());
     for (turn, window) in turns.iter().zip(windows).cycle().take(6_000) {
         now += 200 * MILLI;
-        if store.ask_lasting(&Question::ask(now, 1), turn).passed == 1 {
+        limit.retune(turn);
+        if limit.ask(now, 1).passed == 1 {
             passed.push(now);
             let within = passed.iter().filter(|then| **then + window > now).count();
             assert!(within <= 100, "{within} in a window");
@@ -91,14 +85,16 @@ fn alternating_counters_keep_their_bounds_and_do_not_stall() {
 fn alternating_counters_drop_entries_that_are_over() {
     let mut store = Store::start();
     let buckets = [10_000 * MILLI, 7_300 * MILLI];
-    let turns = buckets.map(|bucket| limit_args(&numbers::strict(100, 6 * bucket, 6)));
+    let turns = buckets.map(|bucket| Subject::Strict(100, bucket, 6));
+    let mut limit = Alone::new(&mut store, &turns[0]);
     let began = NOW + 800 * MILLI;
     for now in (began..).step_by(800_000).take(2_000) {
         // Less than either passes in the long run.
         let begins =
             (now - began) / buckets[0] > (now - began).saturating_sub(800 * MILLI) / buckets[0];
-        let answer = store.ask_lasting(&Question::ask(now, 1), &turns[usize::from(begins)]);
-        assert_eq!(answer.passed, 1, "after {} s", (now - began) / SECOND);
+        limit.retune(&turns[usize::from(begins)]);
+        let passed = limit.ask(now, 1).passed;
+        assert_eq!(passed, 1, "after {} s", (now - began) / SECOND);
     }
 }
 
@@ -106,9 +102,11 @@ fn alternating_counters_drop_entries_that_are_over() {
 #[test]
 fn alternating_counters_need_no_more_memory() {
     let mut store = Store::start();
-    let turns = [60, 45].map(|seconds| limit_args(&numbers::strict(10_000, seconds * SECOND, 6)));
+    let turns = [10_000, 7_500].map(|millis| Subject::Strict(10_000, millis * MILLI, 6));
+    let mut limit = Alone::new(&mut store, &turns[0]);
     for (turn, time) in turns.iter().cycle().zip(0..2_000) {
-        store.ask_lasting(&Question::ask(NOW + time * 100 * MILLI, 1), turn);
+        limit.retune(turn);
+        limit.ask(NOW + time * 100 * MILLI, 1);
     }
     let entries = store.cli::<u64>(&["HLEN", KEY]) - 3;
     assert!(entries <= 7 + 9 + 1, "{entries}");

@@ -1,22 +1,16 @@
 //! The script as a whole: which keys it accesses, and that it leaves nothing behind.
 
-use super::asking::{LimitArgs, Question, Store};
+use paceline::time::Rate;
+
+use super::alone::Alone;
+use super::asking::{LimitArgs, Question, Store, one_of_each};
 use super::subject::{Subject, of_every_kind};
-use super::{MILLI, MINUTE, NOW};
+use super::{MILLI, MINUTE, NOW, REAL};
 
 fn everything(store: &mut Store, prefix: &str) {
-    let subjects = of_every_kind(4, MINUTE);
-    let all: Vec<_> = subjects
-        .iter()
-        .enumerate()
-        .map(|(number, subject)| LimitArgs::new(&format!("{prefix}{number}"), &subject.numbers()))
-        .collect();
-    let owing = Subject::Bucket {
-        rate: paceline::time::Rate::per_second(3),
-        burst: 2,
-        may_owe: true,
-    };
-    let owing = LimitArgs::new(&format!("{prefix}owing"), &owing.numbers());
+    let all = one_of_each(prefix);
+    let owing = Subject::Owing(Rate::per_second(3), 2).numbers();
+    let owing = LimitArgs::new(&format!("{prefix}owing"), &owing);
     let mut groups: Vec<_> = all.iter().map(|limit| vec![limit.clone()]).collect();
     groups.extend([all, vec![owing]]);
     for limits in groups {
@@ -26,9 +20,9 @@ fn everything(store: &mut Store, prefix: &str) {
             Question::ask(NOW + 1, 1).outage(NOW, NOW + 1),
             Question::peek(NOW, 1),
             Question::give_back(NOW, 1),
-            Question::ask(0, 1),
+            Question::ask(REAL, 1),
         ] {
-            store.ask(&question, &limits);
+            store.try_ask(&question, &limits).unwrap().unwrap();
         }
     }
 }
@@ -37,12 +31,9 @@ fn everything(store: &mut Store, prefix: &str) {
 fn a_script_accesses_only_its_keys() {
     let mut store = Store::start();
     store.cli::<()>(&["ACL", "SETUSER", "default", "resetkeys", "~ours:*"]);
-    let limit = [LimitArgs::new(
-        "theirs",
-        &of_every_kind(4, MINUTE)[0].numbers(),
-    )];
-    let refused = store.try_ask(&Question::ask(NOW, 1), &limit).unwrap_err();
-    assert_eq!(refused.code(), Some("NOPERM"), "{refused}");
+    let limits = one_of_each("theirs");
+    let refused = store.try_ask(&Question::ask(NOW, 1), &limits[..1]);
+    assert_eq!(refused.unwrap_err().code(), Some("NOPERM"));
 
     everything(&mut store, "ours:");
 }
@@ -64,17 +55,12 @@ fn a_script_leaves_no_globals_behind() {
 fn the_time_is_the_servers_unless_a_test_brings_its_own() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
-        let limit_args = [LimitArgs::new("key", &subject.numbers())];
-        let before = store.time_us();
-        let answer = store.ask(&Question::ask(0, 1), &limit_args);
-        let after = store.time_us();
-        assert!(
-            (before..=after).contains(&answer.now),
-            "{before}, {}, {after}",
-            answer.now
-        );
-        assert_eq!(answer.known().at, answer.now);
-        assert!(answer.known().until > answer.now + MILLI);
-        store.flush();
+        let mut limit = Alone::new(&mut store, &subject);
+        let before = limit.store.time_us();
+        let answer = limit.ask(REAL, 1);
+        let (now, after) = (answer.now, limit.store.time_us());
+        assert!((before..=after).contains(&now), "{before}, {now}, {after}");
+        assert_eq!(answer.known().at, now);
+        assert!(answer.known().until > now + MILLI);
     }
 }

@@ -19,17 +19,35 @@ fn usage(redis: &Redis, capacity: u32, reserved: u32) -> FleetUsage {
     redis.fleet_usage("api", capacity, reserved, LONG).unwrap()
 }
 
+async fn connected(server: &Server) -> Redis {
+    let redis = process(&server.url());
+    redis.connect().await.unwrap();
+    redis
+}
+
+/// A process whose server has answered, and is gone.
+async fn without_its_server(when_down: OutagePolicy) -> Redis {
+    let server = Server::start().await;
+    let redis = process_with(&server.url(), when_down, Duration::from_millis(500));
+    redis.connect().await.unwrap();
+    redis
+}
+
 async fn admitted(usage: &FleetUsage, importance: Class) -> Option<Lease> {
     usage.admit(importance).await.unwrap()
+}
+
+async fn nothing_is_under_way(server: &Server) {
+    until("nothing is under way", async || {
+        server.cli::<u32>(&["EXISTS", CRITICAL, SHEDDABLE]).await == 0
+    })
+    .await;
 }
 
 /// Sends requests from two processes in turn, and returns the admitted ones, with `-` for a refusal.
 async fn case(capacity: u32, reserved: u32, asked: &str) -> String {
     let server = Server::start().await;
-    let fleet = [process(&server.url()), process(&server.url())];
-    for redis in &fleet {
-        redis.connect().await.unwrap();
-    }
+    let fleet = [connected(&server).await, connected(&server).await];
     let mut held = Vec::new();
     let mut answers = String::new();
     for (number, kind) in asked.chars().enumerate() {
@@ -63,9 +81,7 @@ async fn admission_follows_the_table() {
 #[tokio::test]
 async fn finished_requests_free_capacity_and_leave_no_keys_behind() {
     let server = Server::start().await;
-    let redis = process(&server.url());
-    redis.connect().await.unwrap();
-    let usage = usage(&redis, 2, 1);
+    let usage = usage(&connected(&server).await, 2, 1);
     let critical = admitted(&usage, Class::Critical).await.unwrap();
     let sheddable = admitted(&usage, Class::Sheddable(0)).await.unwrap();
     assert!(admitted(&usage, Class::Sheddable(0)).await.is_none());
@@ -75,10 +91,7 @@ async fn finished_requests_free_capacity_and_leave_no_keys_behind() {
     assert!(!again.is_local() && !critical.is_local());
     drop(again);
     critical.release().await.unwrap();
-    until("nothing is under way", async || {
-        server.cli::<u32>(&["EXISTS", CRITICAL, SHEDDABLE]).await == 0
-    })
-    .await;
+    nothing_is_under_way(&server).await;
 }
 
 #[tokio::test]
@@ -127,11 +140,7 @@ async fn during_an_outage_critical_work_passes_and_the_outage_policy_decides_the
         (OutagePolicy::open(), true),
         (OutagePolicy::closed(), false),
     ] {
-        let mut server = Server::start().await;
-        let redis = process_with(&server.url(), when_down, Duration::from_millis(500));
-        redis.connect().await.unwrap();
-        server.kill();
-        let usage = usage(&redis, 1, 0);
+        let usage = usage(&without_its_server(when_down).await, 1, 0);
         let mut held = Vec::new();
 
         for _ in 0..3 {
@@ -146,11 +155,7 @@ async fn during_an_outage_critical_work_passes_and_the_outage_policy_decides_the
 
 #[tokio::test]
 async fn an_insurance_divides_the_capacity_without_the_reserve() {
-    let mut server = Server::start().await;
-    let when_down = OutagePolicy::insured(2);
-    let redis = process_with(&server.url(), when_down, Duration::from_millis(500));
-    redis.connect().await.unwrap();
-    server.kill();
+    let redis = without_its_server(OutagePolicy::insured(2)).await;
     let usage = redis.fleet_usage("api", 6, 2, SHORT).unwrap();
     let _critical = admitted(&usage, Class::Critical).await.unwrap();
 
@@ -168,9 +173,7 @@ async fn an_insurance_divides_the_capacity_without_the_reserve() {
 #[tokio::test]
 async fn a_key_of_another_type_is_an_error() {
     let server = Server::start().await;
-    let redis = process(&server.url());
-    redis.connect().await.unwrap();
-    let usage = usage(&redis, 2, 1);
+    let usage = usage(&connected(&server).await, 2, 1);
 
     for key in [CRITICAL, SHEDDABLE] {
         server.cli::<()>(&["SET", key, "mine"]).await;
@@ -196,18 +199,12 @@ fn values_outside_the_bounds_are_refused_and_named() {
         let refused = redis.fleet_usage("api", capacity, reserved, LONG);
         refused.unwrap_err().to_string()
     };
-    assert_eq!(
-        refused(5, 5),
-        "a reserve of 5 leaves nothing of a capacity of 5"
-    );
-    assert_eq!(
-        refused(0, 0),
-        "a reserve of 0 leaves nothing of a capacity of 0"
-    );
-    assert_eq!(
-        refused(5, 3),
-        "2 permits cannot be divided among 3 replicas: each needs at least 1"
-    );
+    for all in [5, 0] {
+        let nothing = format!("a reserve of {all} leaves nothing of a capacity of {all}");
+        assert_eq!(refused(all, all), nothing);
+    }
+    let too_few = "2 permits cannot be divided among 3 replicas: each needs at least 1";
+    assert_eq!(refused(5, 3), too_few);
     assert!(redis.fleet_usage("api", 5, 2, LONG).is_ok());
     assert!(redis.fleet_usage("api", 5, 2, LONG * 1000).is_err());
 }
@@ -219,9 +216,7 @@ async fn a_handle_admits_by_class_and_never_queues() {
         admitted.ok().expect("the server answers")
     }
     let server = Server::start().await;
-    let redis = process(&server.url());
-    redis.connect().await.unwrap();
-    let mut handle = usage(&redis, 2, 1);
+    let mut handle = usage(&connected(&server).await, 2, 1);
     let mut other: Box<dyn Admit<Class, Guard = Lease, Error = _>> = Box::new(handle.clone());
 
     let sheddable = ask(&mut handle, Class::Sheddable(0)).await.unwrap();
@@ -237,9 +232,7 @@ async fn a_handle_admits_by_class_and_never_queues() {
 #[tokio::test]
 async fn a_request_of_another_class_replaces_the_one_before_and_one_given_up_leaves_no_trace() {
     let server = Server::start().await;
-    let redis = process(&server.url());
-    redis.connect().await.unwrap();
-    let usage = usage(&redis, 2, 1);
+    let usage = usage(&connected(&server).await, 2, 1);
     let mut handle = usage.clone();
     let sheddable = poll!(poll_fn(|cx| handle.poll_admit(Class::Sheddable(0), cx)));
     assert!(sheddable.is_pending());
@@ -254,8 +247,5 @@ async fn a_request_of_another_class_replaces_the_one_before_and_one_given_up_lea
     assert!(poll!(poll_fn(|cx| handle.poll_admit(Class::Sheddable(0), cx))).is_pending());
     handle.give_up();
     drop(critical);
-    until("nothing is under way", async || {
-        server.cli::<u32>(&["EXISTS", CRITICAL, SHEDDABLE]).await == 0
-    })
-    .await;
+    nothing_is_under_way(&server).await;
 }
