@@ -38,7 +38,7 @@ async fn requests_are_sent_without_waiting_for_earlier_ones_to_be_acknowledged()
         relay.delay_replies(Duration::ZERO).await;
         until_up(&redis).await;
         relay.delay_replies(Duration::from_millis(20)).await;
-        let before = redis.stats().answered;
+        let before = redis.stats();
         let asking = (0..32).map(|key| {
             let limits = limits.clone();
             async move {
@@ -47,7 +47,9 @@ async fn requests_are_sent_without_waiting_for_earlier_ones_to_be_acknowledged()
             }
         });
         futures::future::join_all(asking).await;
-        if redis.stats().answered == before + 32 {
+        // Permits of a late round may be returned in this one.
+        let after = redis.stats();
+        if after.timeouts == before.timeouts && after.answered >= before.answered + 32 {
             return;
         }
     }
