@@ -9,7 +9,6 @@ use paceline::limiter::Limiter;
 use paceline::policy::Interval;
 use paceline::prelude::*;
 use paceline::time::Resolution;
-use tokio::runtime::Builder;
 
 use crate::timed::now;
 
@@ -17,61 +16,50 @@ const SPACING: Duration = Duration::from_micros(1_050);
 
 const GRANTS: u32 = 5;
 
-fn takes_as_long_as_it_should(grants: impl Future<Output = ()>) {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let elapsed = runtime.block_on(async {
-        let start = now();
-        grants.await;
-        start.elapsed()
-    });
+async fn takes_as_long_as_it_should(grants: impl Future<Output = ()>) {
+    let start = now();
+    grants.await;
+    let elapsed = start.elapsed();
     assert!(elapsed >= SPACING * (GRANTS - 1), "{elapsed:?}");
 }
 
-#[test]
-fn a_shared_limit_may_wait_to_the_millisecond() {
-    let limit = Interval::every(SPACING)
-        .shared()
-        .with_resolution(Resolution::Millis);
+#[tokio::test]
+async fn any_limit_may_wait_to_the_millisecond() {
+    let interval = Interval::every(SPACING);
+    let limit = interval.shared().with_resolution(Resolution::Millis);
     assert_eq!(limit.clone().resolution(), Resolution::Millis);
     takes_as_long_as_it_should(async {
         for _ in 0..GRANTS {
             limit.acquire(1).await.unwrap();
         }
-    });
-}
+    })
+    .await;
 
-#[test]
-fn an_owned_limit_may_wait_to_the_millisecond() {
-    let limit = Interval::every(SPACING)
-        .owned()
-        .with_resolution(Resolution::Millis);
+    let limit = interval.owned().with_resolution(Resolution::Millis);
     assert_eq!(limit.resolution(), Resolution::Millis);
     takes_as_long_as_it_should(async {
         stream::iter(0..GRANTS).pace(limit).count().await;
-    });
-}
+    })
+    .await;
 
-#[test]
-fn a_keyed_limit_may_wait_to_the_millisecond() {
-    let limits = Interval::every(SPACING).keyed::<u32>();
+    let limits = interval.keyed::<u32>();
     let limits = limits.with_resolution(Resolution::Millis).with_max_keys(10);
     assert_eq!(limits.clone().at(1).resolution(), Resolution::Millis);
     takes_as_long_as_it_should(async {
         for _ in 0..GRANTS {
             limits.acquire(1, 1).await.unwrap();
         }
-    });
-}
+    })
+    .await;
 
-#[test]
-fn permits_may_wait_to_the_millisecond() {
     let permits = Permits::new(1).with_cooldown(SPACING);
     let permits = permits.with_resolution(Resolution::Millis);
     takes_as_long_as_it_should(async {
         for _ in 0..GRANTS {
             drop(permits.clone().acquire().await);
         }
-    });
+    })
+    .await;
 }
 
 #[test]
@@ -80,8 +68,6 @@ fn waits_are_exact_by_default() {
     assert_eq!(Resolution::default(), Resolution::Exact);
     assert_eq!(interval.shared().resolution(), Resolution::Exact);
     assert_eq!(interval.owned().resolution(), Resolution::Exact);
-    assert_eq!(
-        interval.keyed::<u32>().at(1).resolution(),
-        Resolution::Exact
-    );
+    let of_key = interval.keyed::<u32>().at(1).resolution();
+    assert_eq!(of_key, Resolution::Exact);
 }
