@@ -1,9 +1,8 @@
-//! Pauses, also while requests wait, and what a limit counts.
+//! Pauses, also while requests wait.
 
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::limiter::Stats;
 use paceline::policy::{Decision, Interval};
 use paceline::prelude::*;
 use testkit::clock::jump;
@@ -91,24 +90,6 @@ async fn a_stream_that_waits_feels_a_pause_and_its_end() {
     });
     paced.next().await;
     assert_eq!(since(start), 720);
-}
-
-#[tokio::test(start_paused = true)]
-async fn counts_requests_that_passed_were_refused_were_held_back_and_wait() {
-    let limit = bucket(2).shared();
-    limit.acquire(2).await.unwrap();
-    let mut waits = queued(limit.acquire(1));
-    assert!(waits.poll().is_pending());
-    assert!(!limit.try_acquire(1).is_pass());
-    assert!(limit.acquire(3).await.is_err());
-    assert!(limit.acquire_within(1, ms(10)).await.is_err());
-    let _ = (limit.peek(1), limit.try_acquire(0));
-
-    let counts = |stats: Stats| (stats.passed, stats.refused, stats.held_back, stats.waiting);
-    assert_eq!(counts(limit.stats()), (1, 3, 1, 1));
-    jump(ms(100)).await;
-    assert!(waits.poll().is_ready());
-    assert_eq!(counts(limit.stats()), (2, 3, 1, 0));
 }
 
 /// The head sleeps on a timer of its own until the end of the pause, so the timer of the queue has to wake it.

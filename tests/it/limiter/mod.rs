@@ -30,7 +30,6 @@ mod priorities;
 pub(crate) mod recorded;
 mod reports;
 mod resolution;
-mod runtimes;
 mod schedules;
 mod settle;
 mod shared;

@@ -337,32 +337,6 @@ fn without_a_limit_every_request_is_counted() {
     assert_eq!(limit.stats().passed, 5);
 }
 
-#[tokio::test]
-async fn keys_with_a_queue_pass_as_many_permits_as_they_have() {
-    let keyed: Keyed<u8, TokenBucket> = LARGE.keyed();
-    let cx = &mut Context::from_waker(Waker::noop());
-    let mut passed = 0;
-    for round in 0..50 {
-        // A key with a waiter has a queue of its own, until its last handle leaves.
-        let mut dear = Driven::new(keyed.acquire(1, 10_000));
-        if round > 0 {
-            assert!(dear.poll().is_pending());
-        }
-        let mut there = keyed.at(1);
-        drop(dear);
-        for _ in 0..300 {
-            passed += u32::from(is_pass(there.poll_try(1, cx)));
-        }
-    }
-    assert_eq!(passed, 10_000);
-    assert_eq!(keyed.stats().passed, 10_000);
-
-    keyed.with(&2, |limit| limit.retune(LARGE));
-    let tuned = (0..11_000).filter(|_| keyed.try_acquire(&2, 1).is_pass());
-    assert_eq!(tuned.count(), 10_000);
-    assert_eq!(keyed.stats().passed, 20_000);
-}
-
 /// A key has a queue of its own until its last waiter leaves.
 #[tokio::test]
 async fn permits_prefetched_for_a_key_are_counted_when_its_queue_goes() {

@@ -1,8 +1,4 @@
 //! Costs that are known afterwards.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a clock of their own, which is paused"
-)]
 
 use std::sync::mpsc;
 use std::thread;
@@ -11,7 +7,7 @@ use futures::executor::block_on;
 use paceline::limiter::{
     Combined, Event, Limits, Mode, Observed, Reservation, Settle, Shared, Switch, WhenFull,
 };
-use paceline::policy::{All, Decision, FixedWindow, PerRequest};
+use paceline::policy::{All, Decision, FixedWindow, PerRequest, Policy};
 use paceline::prelude::*;
 use tokio::task::yield_now;
 use tokio::time::advance;
@@ -86,26 +82,22 @@ async fn a_settlement_lets_a_waiter_pass_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn what_comes_back_after_its_window_makes_no_room_in_the_next() {
-    let window = FixedWindow::new(100, MINUTE).shared();
-    let late = window.reserve(60).await.unwrap();
-    sleep(59_000).await;
-    let in_time = window.reserve(40).await.unwrap();
-    sleep(1_000).await;
-    window.acquire(70).await.unwrap();
-    late.settle(0);
-    in_time.settle(0);
-    assert_eq!(remaining(&window), 30);
-
-    let log = SlidingLog::new(100, MINUTE).shared();
-    let late = log.reserve(60).await.unwrap();
-    sleep(59_000).await;
-    let in_time = log.reserve(30).await.unwrap();
-    sleep(1_000).await;
-    log.acquire(70).await.unwrap();
-    late.settle(0);
-    assert_eq!(remaining(&log), 0);
-    in_time.settle(10);
-    assert_eq!(remaining(&log), 20);
+    async fn remaining_after<P: Policy<State: Send> + Send + 'static>(policy: P) -> [u32; 2] {
+        let limit = policy.shared();
+        let late = limit.reserve(60).await.unwrap();
+        sleep(59_000).await;
+        let in_time = limit.reserve(30).await.unwrap();
+        sleep(1_000).await;
+        limit.acquire(70).await.unwrap();
+        late.settle(0);
+        let after_late = remaining(&limit);
+        in_time.settle(10);
+        [after_late, remaining(&limit)]
+    }
+    let window = remaining_after(FixedWindow::new(100, MINUTE)).await;
+    assert_eq!(window, [30, 30], "both are of the window before");
+    let log = remaining_after(SlidingLog::new(100, MINUTE)).await;
+    assert_eq!(log, [0, 20]);
 }
 
 #[tokio::test(start_paused = true)]
