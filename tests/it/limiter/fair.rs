@@ -156,8 +156,7 @@ async fn a_cycle_that_ends_later_for_a_client_of_this_cycle_wakes_those_who_wait
     assert!(clients.peek(&"b", 2).is_pass());
     assert!(!waiter.is_woken());
     assert!(clients.try_acquire(&"b", 2).is_pass());
-    assert!(waiter.is_woken());
-    assert!(waiter.poll().is_ready());
+    assert!(waiter.is_woken() && waiter.poll().is_ready());
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,8 +182,7 @@ async fn a_late_wake_up_loses_no_cycle_and_grants_none_twice() {
 
     // The program did not run for two and a half cycles.
     jump(ms(250)).await;
-    assert!(waiter.is_woken());
-    assert!(waiter.poll().is_ready());
+    assert!(waiter.is_woken() && waiter.poll().is_ready());
     assert_eq!(clients.try_acquire(&"a", 1), wait(50), "the grid stays");
     assert_eq!(clients.cycle().spent, 2);
 }
@@ -239,8 +237,7 @@ async fn a_larger_capacity_takes_effect_at_once_for_those_who_wait() {
 
     clients.retune(FairShare::new(5, CYCLE));
     assert_eq!(clients.share().capacity(), 5);
-    assert!(waiter.is_woken());
-    assert!(waiter.poll().is_ready());
+    assert!(waiter.is_woken() && waiter.poll().is_ready());
     assert_eq!(clients.cycle().spent, 4, "what was spent stays spent");
     assert_eq!(pass(&clients, "a", 5), 1);
     assert_eq!(clients.len(), 1);
@@ -345,8 +342,7 @@ async fn a_client_with_a_waiter_is_not_forgotten() {
         assert_eq!(clients.len(), 1);
     }
     sleep(600).await;
-    assert!(waiter.is_woken());
-    assert!(waiter.poll().is_ready());
+    assert!(waiter.is_woken() && waiter.poll().is_ready());
 }
 
 /// A handle that looked, was told that it may pass, and stays idle for so long that its client is forgotten.
