@@ -1,15 +1,21 @@
 //! Requests by hand: `acquire`, `acquire_one`, `acquire_within` and `try_acquire`.
 
 use std::convert::Infallible;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
-use paceline::limiter::{Event, Limiter, LimiterExt, Observed, Status, Switch, Switched};
+use paceline::fair::FairShare;
+use paceline::limiter::{
+    Combined, DynLimiter, Event, Fair, Limiter, LimiterExt, Observed, Status, Switch, Switched,
+};
 use paceline::policy::Decision;
 use paceline::prelude::*;
 use paceline::time::Resolution;
 use testkit::wakes::Driven;
 
+use super::{queued, wait};
 use crate::timed::{ms, now, since};
 
 const EVERY: Interval = Interval::every(ms(100));
@@ -17,9 +23,8 @@ const EVERY: Interval = Interval::every(ms(100));
 /// The four methods of the trait, also where a type has its own.
 async fn check<L: LimiterExt<Error = Infallible>>(limit: L) {
     let start = now();
-    let later = Decision::Wait { retry_in: ms(100) };
     limit.acquire_one().await;
-    assert_eq!(limit.try_acquire(1).await, later);
+    assert_eq!(limit.try_acquire(1).await, wait(100));
     limit.acquire(1).await.unwrap();
     assert_eq!(since(start), 100);
 
@@ -31,11 +36,10 @@ async fn check<L: LimiterExt<Error = Infallible>>(limit: L) {
     assert_eq!(since(start), 200);
 
     // Those that are dropped leave the queue.
-    let mut dropped = Driven::new(limit.acquire_one());
-    assert!(dropped.poll().is_pending());
-    assert_eq!(limit.try_acquire(1).await.retry_in(), Some(ms(200)));
+    let dropped = queued(limit.acquire_one());
+    assert_eq!(limit.try_acquire(1).await, wait(200));
     drop(dropped);
-    assert_eq!(limit.try_acquire(1).await, later);
+    assert_eq!(limit.try_acquire(1).await, wait(100));
     limit.acquire_one().await;
     assert_eq!(since(start), 300);
 }
@@ -44,6 +48,9 @@ async fn check<L: LimiterExt<Error = Infallible>>(limit: L) {
 async fn every_handle_has_the_same_methods() {
     check(EVERY.shared()).await;
     check(EVERY.keyed().at("ann")).await;
+    check(Fair::new(FairShare::new(1, ms(100))).at("ann")).await;
+    check(Combined::new((EVERY.shared(), EVERY.keyed().at("ann")))).await;
+    check(DynLimiter::new(EVERY.shared())).await;
     check(Observed::new(EVERY.shared(), |_: Event| {})).await;
     check(Switched::new(EVERY.shared(), Switch::new())).await;
     let observed = Observed::new(EVERY.keyed().at("ann"), |_: Event| {});
@@ -51,18 +58,11 @@ async fn every_handle_has_the_same_methods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handle_of_one_key_answers_at_once() {
+async fn a_handle_of_one_key_is_the_same_limit_as_the_key() {
     let start = now();
     let limits = EVERY.keyed();
-    let ann = limits.at("ann");
-    assert!(ann.try_acquire(1).is_pass());
-    assert!(
-        !limits.try_acquire(&"ann", 1).is_pass(),
-        "it is the same limit"
-    );
-    let too_late = ann.acquire_within(1, ms(99)).await.unwrap_err();
-    assert!(too_late.is_too_late());
-    assert_eq!(since(start), 0);
+    assert!(limits.at("ann").try_acquire(1).is_pass());
+    assert_eq!(limits.try_acquire(&"ann", 1), wait(100));
     limits.acquire_one("bob").await;
     limits.acquire_one("ann").await;
     assert_eq!(since(start), 100);
@@ -80,23 +80,19 @@ async fn a_future_is_of_its_own_and_joins_the_queue_when_it_is_first_polled() {
 }
 
 #[tokio::test(start_paused = true)]
-#[should_panic(expected = "polled after it was ready")]
 async fn a_finished_request_is_not_made_again() {
-    let mut request = Driven::new(EVERY.shared().acquire_one());
-    assert!(request.poll().is_ready());
-    let _ = request.poll();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_limit_that_is_chosen_while_the_program_runs_is_asked_by_a_function_over_any() {
-    async fn call<L: Limiter<Error = Infallible> + Clone + Unpin>(limit: &L) {
-        limit.acquire_one().await;
+    fn check<F: Future>(request: F) {
+        let mut request = Driven::new(request);
+        assert!(request.poll().is_ready());
+        let again = catch_unwind(AssertUnwindSafe(|| request.poll().is_ready()));
+        let panic = again.unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap();
+        assert!(message.contains("polled after it was ready"), "{message}");
     }
-    let start = now();
-    let limit = EVERY.shared();
-    call(&limit).await;
-    call(&limit).await;
-    assert_eq!(since(start), 100);
+    check(EVERY.shared().acquire(1));
+    check(EVERY.shared().acquire_one());
+    check(EVERY.shared().acquire_within(1, ms(0)));
+    check(EVERY.shared().reserve(1));
 }
 
 /// A limiter of a program's own that says what it is around.

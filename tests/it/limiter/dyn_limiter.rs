@@ -1,21 +1,16 @@
 //! A limiter whose type is chosen at run time.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests measure on tokio's paused clock"
-)]
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::limiter::{DynLimiter, KeyedAt, Limiter, Mode, Switch, Switched};
-use paceline::policy::{Decision, FixedWindow, Interval, TokenBucket, Unlimited};
+use paceline::limiter::{DynLimiter, KeyedAt, Limiter, Mode, Switch};
+use paceline::policy::{Decision, FixedWindow, Interval, Unlimited};
 use paceline::prelude::*;
-use paceline::time::{Rate, Resolution};
-use tokio::time::Instant;
+use paceline::time::Resolution;
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use super::{used, wait};
+use crate::timed::{ms, now, since};
 
 fn is_free<T: Clone + Send + Sync + Unpin + 'static>() {}
 
@@ -24,55 +19,29 @@ async fn limiters_of_any_type_are_one_type() {
     is_free::<DynLimiter>();
     let per_user = Interval::every(ms(100)).keyed();
     let ann: KeyedAt<&str, _> = per_user.at("ann");
-    let off = Switched::new(
-        Interval::every(ms(100)).shared(),
-        Switch::new().with_mode(Mode::Off),
-    );
+    let off = Switch::new().with_mode(Mode::Off);
     let limits = [
         DynLimiter::new(Interval::every(ms(100)).shared()),
         DynLimiter::new(ann),
-        DynLimiter::new(off),
+        DynLimiter::new(used(100).switched(&off)),
         DynLimiter::new(Unlimited.shared()),
     ];
     let mut took = vec![];
-    for limit in &limits {
-        let start = Instant::now();
+    for limit in limits {
+        let start = now();
         limit.acquire(2).await.unwrap();
-        limit.acquire_one().await;
-        took.push(start.elapsed().as_millis());
+        assert_eq!(stream::iter([1]).pace(limit).count().await, 1);
+        took.push(since(start));
     }
     assert_eq!(took, [200, 200, 0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_clone_has_a_position_of_its_own_in_one_queue() {
-    let start = Instant::now();
-    let limit = DynLimiter::new(Interval::every(ms(100)).shared());
-    let tasks = [0; 4].map(|_| {
-        let limit = limit.clone();
-        tokio::spawn(async move {
-            limit.acquire_one().await;
-            start.elapsed().as_millis()
-        })
-    });
-    let mut passed = vec![];
-    for task in tasks {
-        passed.push(task.await.unwrap());
-    }
-    assert_eq!(passed, [0, 100, 200, 300]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_clone_of_a_waiting_handle_is_not_queued_and_one_that_is_dropped_leaves() {
-    let shared = Interval::every(ms(100)).shared();
+    let shared = used(100);
     let mut limit = DynLimiter::new(shared.clone());
-    limit.acquire_one().await;
-
-    let asked = futures::poll!(std::future::poll_fn(|cx| limit.poll_decide(1, cx)));
-    assert_eq!(
-        asked,
-        std::task::Poll::Ready(Ok(Decision::Wait { retry_in: ms(100) }))
-    );
+    let asked = poll_fn(|cx| limit.poll_decide(1, cx)).await;
+    assert_eq!(asked, Ok(wait(100)));
     assert_eq!(shared.waiting(), 1);
     let clone = limit.clone();
     assert_eq!(shared.waiting(), 1);
@@ -81,7 +50,7 @@ async fn a_clone_of_a_waiting_handle_is_not_queued_and_one_that_is_dropped_leave
     limit.give_up();
     assert_eq!(shared.waiting(), 0);
 
-    let _ = futures::poll!(std::future::poll_fn(|cx| limit.poll_decide(1, cx)));
+    let _ = poll_fn(|cx| limit.poll_decide(1, cx)).await;
     assert_eq!(shared.waiting(), 1);
     drop(limit);
     assert_eq!(shared.waiting(), 0);
@@ -106,23 +75,11 @@ async fn everything_is_forwarded() {
 
     let shadow = Switch::new().with_mode(Mode::Shadow);
     let mut limit = DynLimiter::new(shared.clone().switched(&shadow));
-    let asked = std::future::poll_fn(|cx| limit.poll_try(5, cx)).await;
+    let asked = poll_fn(|cx| limit.poll_try(5, cx)).await;
     assert_eq!(asked, Ok(Decision::Pass));
-    let wait = Decision::Wait {
-        retry_in: ms(1_000),
-    };
-    assert_eq!(limit.shadowed(), Some(wait));
+    assert_eq!(limit.shadowed(), Some(wait(1_000)));
     assert!(!limit.is_out_of_reach());
     assert!(DynLimiter::new(shared).for_one_request().is_some());
-    let open = std::future::poll_fn(|cx| limit.poll_open(1, cx)).await;
+    let open = poll_fn(|cx| limit.poll_open(1, cx)).await;
     assert_eq!(open, Ok(Decision::Pass));
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_paces_a_stream() {
-    let start = Instant::now();
-    let limit = DynLimiter::new(TokenBucket::new(Rate::per_second(10), 2).shared());
-    let calls = stream::iter(0..4).pace(limit);
-    let passed: Vec<_> = calls.map(|_| start.elapsed().as_millis()).collect().await;
-    assert_eq!(passed, [0, 0, 100, 200]);
 }

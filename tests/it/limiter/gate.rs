@@ -3,46 +3,17 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use paceline::limiter::{Gate, Limiter};
-use paceline::policy::{Decision, Interval, TokenBucket};
+use paceline::policy::{Decision, Interval};
 use paceline::prelude::*;
-use paceline::time::Rate;
 use testkit::clock::jump;
-use testkit::wakes::Driven;
 
+use super::{queued, used, wait};
 use crate::timed::{ms, now, since};
-
-#[tokio::test(start_paused = true)]
-async fn asks_again_when_polled_so_that_a_waiter_feels_a_change() {
-    let limit = Interval::every(ms(1_000)).shared();
-    limit.acquire(1).await.unwrap();
-    let mut gate = Gate::new(limit.clone());
-    let mut passing = Driven::new(poll_fn(|cx| gate.poll_pass(1, cx)));
-    assert!(passing.poll().is_pending());
-
-    jump(ms(10)).await;
-    limit.retune(Interval::every(ms(10)));
-    assert!(passing.is_woken());
-    assert!(passing.poll().is_ready());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_wake_up_passes_when_it_comes_and_one_only() {
-    let start = now();
-    let mut gate = Gate::new(Interval::every(ms(100)).owned());
-    poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap();
-    jump(ms(350)).await;
-
-    poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap();
-    assert_eq!(since(start), 350);
-    poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap();
-    assert_eq!(since(start), 450);
-}
 
 #[tokio::test(start_paused = true)]
 async fn waiting_until_it_is_open_counts_nothing() {
     let start = now();
-    let limit = Interval::every(ms(100)).shared();
-    limit.acquire(1).await.unwrap();
+    let limit = used(100);
     let mut gate = Gate::new(limit.clone());
     for _ in 0..3 {
         let Ok(()) = poll_fn(|cx| gate.poll_open(cx)).await;
@@ -54,27 +25,23 @@ async fn waiting_until_it_is_open_counts_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_wake_up_finds_it_open_when_it_comes() {
-    let limit = Interval::every(ms(100)).shared();
-    limit.acquire(1).await.unwrap();
+    let limit = used(100);
     let mut gate = Gate::new(limit.clone());
-    let mut opening = Driven::new(poll_fn(|cx| gate.poll_open(cx)));
-    assert!(opening.poll().is_pending() && opening.is_waker_kept());
+    let mut opening = queued(poll_fn(|cx| gate.poll_open(cx)));
+    assert!(opening.is_waker_kept());
     jump(ms(250)).await;
     assert!(opening.poll().is_ready());
     drop(opening);
     poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap();
-    assert_eq!(limit.peek(1), Decision::Wait { retry_in: ms(100) });
+    assert_eq!(limit.peek(1), wait(100));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_gate_that_gives_up_leaves_the_queue_and_may_ask_again() {
     let start = now();
-    let limit = Interval::every(ms(100)).shared();
-    limit.acquire(1).await.unwrap();
+    let limit = used(100);
     let mut gate = Gate::new(limit.clone());
-    let mut passing = Driven::new(poll_fn(|cx| gate.poll_pass(1, cx)));
-    assert!(passing.poll().is_pending());
-    drop(passing);
+    drop(queued(poll_fn(|cx| gate.poll_pass(1, cx))));
     gate.give_up();
     limit.acquire(1).await.unwrap();
     assert_eq!(since(start), 100);
@@ -83,48 +50,29 @@ async fn a_gate_that_gives_up_leaves_the_queue_and_may_ask_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fails_at_once_for_a_cost_that_can_never_pass() {
-    let mut gate = Gate::new(TokenBucket::new(Rate::per_second(1), 3).owned());
-
-    let refused = poll_fn(|cx| gate.poll_pass(4, cx)).await.unwrap_err();
-    assert!(refused.is_too_costly() && refused.limit().is_none());
-    assert_eq!(
-        refused.to_string(),
-        "a cost of 4 can never pass a limit of 3 at once"
-    );
-    assert_eq!(refused.too_costly().unwrap().capacity(), 3);
-}
-
-#[derive(Debug, PartialEq)]
-struct Gone;
-
-impl std::fmt::Display for Gone {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the limit is gone")
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn passes_on_the_error_of_a_limit_that_cannot_be_reached() {
     struct Unreachable;
     impl Limiter for Unreachable {
-        type Error = Gone;
-        fn poll_decide(&mut self, _: u32, _: &mut Context<'_>) -> Poll<Result<Decision, Gone>> {
-            Poll::Ready(Err(Gone))
+        type Error = &'static str;
+        fn poll_decide(
+            &mut self,
+            _: u32,
+            _: &mut Context<'_>,
+        ) -> Poll<Result<Decision, &'static str>> {
+            Poll::Ready(Err("it is gone"))
         }
         fn give_up(&mut self) {}
     }
 
-    let refused = poll_fn(|cx| Gate::new(Unreachable).poll_pass(1, cx))
-        .await
-        .unwrap_err();
-    assert_eq!(refused.limit(), Some(&Gone));
-    assert_eq!(refused.to_string(), "the limit is gone");
-    assert_eq!(refused.into_limit(), Ok(Gone));
+    let mut gate = Gate::new(Unreachable);
+    let refused = poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap_err();
+    assert_eq!(refused.limit(), Some(&"it is gone"));
+    assert_eq!(refused.to_string(), "it is gone");
+    assert_eq!(refused.into_limit(), Ok("it is gone"));
 }
 
 /// A limiter that breaks the law.
-struct Closed;
+pub(super) struct Closed;
 
 impl Limiter for Closed {
     type Error = Infallible;

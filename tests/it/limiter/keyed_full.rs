@@ -3,36 +3,30 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::limiter::{Keyed, Limits, Mode, Shared, Switch, WhenFull};
+use paceline::limiter::{Keyed, Shared, WhenFull};
 use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
-use testkit::wakes::Driven;
 
+use super::{bucket, queued, spawned, wait};
 use crate::timed::{ms, now, since, sleep};
 
-fn wait(millis: u64) -> Decision {
-    Decision::Wait {
-        retry_in: ms(millis),
-    }
+fn buckets(burst: u32) -> Keyed<u32, TokenBucket> {
+    bucket(burst).keyed()
 }
 
-fn buckets(burst: u32) -> Keyed<u32, TokenBucket> {
-    TokenBucket::new(Rate::new(1, ms(100)), burst).keyed()
+/// One key at most, which is in use for the time of an interval.
+fn used(millis: u64) -> Keyed<u32, Interval> {
+    let limits = Interval::every(ms(millis)).keyed().with_max_keys(1);
+    assert!(limits.try_acquire(&0, 1).is_pass());
+    limits
 }
 
 #[test]
 #[should_panic(expected = "a keyed limit needs room for at least 1 key, got 0")]
 fn room_for_no_key_is_refused() {
     let _ = buckets(1).with_max_keys(0);
-}
-
-#[test]
-fn with_room_for_one_key_a_second_one_does_not_pass() {
-    let limits = buckets(1).with_max_keys(1);
-    assert!(limits.try_acquire(&1, 1).is_pass());
-    assert!(!limits.try_acquire(&2, 1).is_pass());
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,15 +37,13 @@ async fn when_there_is_no_room_a_new_key_waits_until_the_first_settles() {
     sleep(10).await;
     assert_eq!(limits.try_acquire(&2, 1), Decision::Pass);
 
-    assert_eq!(
-        limits.try_acquire(&3, 1),
-        wait(100),
-        "that of 2, which spent less"
-    );
-    assert_eq!(limits.try_acquire(&3, 3), Decision::Never { capacity: 2 });
+    assert_eq!(limits.peek(&3, 1), wait(100), "that of 2, which spent less");
+    assert_eq!(limits.peek(&3, 3), Decision::Never { capacity: 2 });
     limits.acquire(3, 1).await.unwrap();
     assert_eq!(since(start), 110);
     assert_eq!(limits.len(), 2);
+    let stats = limits.stats();
+    assert_eq!((stats.passed, stats.refused), (3, 0), "it has only waited");
     assert_eq!(
         limits.try_acquire(&1, 2),
         wait(90),
@@ -86,91 +78,64 @@ async fn a_rush_of_new_keys_resets_no_key_and_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_map_lets_new_keys_in_as_fast_as_the_old_ones_settle() {
+async fn a_full_map_lets_new_keys_in_as_fast_as_the_old_ones_settle_and_each_gets_room() {
     let limits = Interval::every(ms(1_000)).keyed::<u32>().with_max_keys(100);
     for key in 0..100 {
         assert!(limits.try_acquire(&key, 1).is_pass());
     }
     jump(ms(1_000)).await;
-    for key in 1_000..1_100 {
+    for key in 100..200 {
         assert!(limits.try_acquire(&key, 1).is_pass(), "{key}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn every_request_that_waits_for_room_gets_it() {
     let start = now();
-    let limits = Interval::every(ms(1_000)).keyed::<u32>().with_max_keys(100);
-    for key in 0..100 {
-        assert!(limits.try_acquire(&key, 1).is_pass());
-    }
     let paced = stream::iter(1_000..1_300).pace_by_key(limits, |key| *key, 300);
     assert_eq!(paced.count().await, 300);
     assert!(start.elapsed() < ms(60_000), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_waits_for_room_is_not_counted_as_refused() {
-    let limits = Interval::every(ms(100)).keyed::<u32>().with_max_keys(1);
-    assert!(limits.try_acquire(&1, 1).is_pass());
-    assert_eq!(limits.peek(&2, 1), wait(100));
-    limits.acquire(2, 1).await.unwrap();
-    let stats = limits.stats();
-    assert_eq!((stats.passed, stats.refused), (2, 0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn acquire_within_fails_at_once_or_waits_for_room_in_time() {
     let start = now();
-    let limits = Interval::every(ms(100)).keyed::<u32>().with_max_keys(2);
-    assert!(limits.try_acquire(&1, 1).is_pass());
-    let refused = limits.acquire_within(1, 1, ms(99)).await.unwrap_err();
-    assert!(refused.is_too_late());
-    limits.acquire_within(2, 1, ms(0)).await.unwrap();
-    assert!(
-        limits
-            .acquire_within(3, 1, ms(99))
-            .await
-            .unwrap_err()
-            .is_too_late()
-    );
-    assert_eq!(since(start), 0);
-    assert_eq!(limits.stats().refused, 2);
-
-    limits.acquire_within(3, 1, ms(100)).await.unwrap();
+    let limits = used(100);
+    for key in [0, 1] {
+        let refused = limits.acquire_within(key, 1, ms(99)).await.unwrap_err();
+        assert!(refused.is_too_late());
+        assert_eq!(refused.retry_in(), Some(ms(100)));
+    }
+    assert_eq!((since(start), limits.stats().refused), (0, 2));
+    limits.acquire_within(1, 1, ms(100)).await.unwrap();
     assert_eq!(since(start), 100);
-    limits.with(&3, |limit| limit.pause_for(ms(1_000)));
-    let mut waits = Driven::new(limits.acquire_within(3, 1, ms(1_500)));
-    assert!(waits.poll().is_pending());
-    limits.with(&3, |limit| limit.pause_for(ms(60_000)));
-    jump(ms(1_500)).await;
-    let std::task::Poll::Ready(Err(refused)) = waits.poll() else {
-        panic!("its time is over");
-    };
-    assert!(refused.is_too_late());
-    assert_eq!(limits.stats().refused, 3);
-    assert_eq!(limits.stats().waiting, 0);
+
+    for key in [1, 2] {
+        limits.with(&1, |limit| limit.pause_for(ms(1_000)));
+        let mut waits = queued(limits.acquire_within(key, 1, ms(1_500)));
+        limits.with(&1, |limit| limit.pause_for(ms(60_000)));
+        jump(ms(1_500)).await;
+        let std::task::Poll::Ready(Err(refused)) = waits.poll() else {
+            panic!("its time is over");
+        };
+        assert!(refused.is_too_late());
+        assert_eq!(refused.retry_in(), Some(ms(58_500)));
+        limits.with(&1, |limit| limit.resume());
+    }
+    assert_eq!((limits.stats().refused, limits.stats().waiting), (4, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_for_room_asks_again_after_a_second_at_the_latest() {
-    let start = now();
     let limits = Interval::every(ms(10)).keyed::<u32>().with_max_keys(1);
     limits.with(&1, |limit| limit.pause_for(Duration::MAX));
-    let waiting = tokio::spawn(limits.acquire(2, 1));
+    let passed = spawned([limits.acquire(2, 1)]);
     sleep(100).await;
     limits.with(&1, |limit| limit.resume());
     assert_eq!(limits.len(), 0);
-    waiting.await.unwrap().unwrap();
-    assert_eq!(since(start), 1_000);
+    assert_eq!(passed.await, [1_000]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_request_for_room_holds_up_no_other() {
-    let limits = Interval::every(ms(100)).keyed::<u32>().with_max_keys(1);
-    assert!(limits.try_acquire(&0, 1).is_pass());
-    let mut idle = Driven::new(limits.acquire(1, 1));
-    assert!(idle.poll().is_pending());
+    let limits = used(100);
+    let mut idle = queued(limits.acquire(1, 1));
     assert_eq!(limits.stats().waiting, 0, "it is in no queue");
 
     jump(ms(100)).await;
@@ -182,29 +147,10 @@ async fn an_idle_request_for_room_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_waits_for_room_feels_a_switch_at_once() {
-    let start = now();
-    let switch = Switch::new();
-    let limits = Interval::every(ms(60_000)).keyed::<u32>().with_max_keys(1);
-    assert!(limits.try_acquire(&0, 1).is_pass());
-    let limits = limits.switched(&switch);
-    let waiting = [1, 2].map(|key| tokio::spawn(limits.acquire(key, 1)));
-    sleep(10).await;
-    switch.set_mode(Mode::Shadow);
-    for request in waiting {
-        request.await.unwrap().unwrap();
-    }
-    assert_eq!(since(start), 10);
-    assert_eq!(switch.stats().held_back, 2);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_cancelled_request_for_room_leaves_no_trace() {
-    let limits = Interval::every(ms(100)).keyed::<u32>().with_max_keys(1);
-    assert!(limits.try_acquire(&0, 1).is_pass());
-    let cancelled = tokio::time::timeout(ms(10), limits.acquire(1, 1)).await;
-    assert!(cancelled.is_err());
-    jump(ms(90)).await;
+    let limits = used(100);
+    drop(queued(limits.acquire(1, 1)));
+    jump(ms(100)).await;
     assert!(
         limits.try_acquire(&1, 1).is_pass(),
         "nothing was counted for it"
@@ -240,12 +186,11 @@ async fn when_full_may_pass_without_remembering_the_key() {
 
 #[tokio::test(start_paused = true)]
 async fn when_full_new_keys_may_share_one_limit_with_one_queue() {
-    let start = now();
     let shared = WhenFull::Share(Interval::every(ms(100)));
-    let limits = Interval::every(ms(60_000)).keyed::<u32>();
-    let limits = limits.with_max_keys(1).with_when_full(shared);
+    let limits = Interval::every(ms(60_000)).keyed().with_max_keys(1);
+    let limits = limits.with_when_full(shared);
     assert!(limits.try_acquire(&0, 1).is_pass());
-    let tasks = [1, 2, 1, 3].map(|key| tokio::spawn(limits.acquire(key, 1)));
+    let passed = spawned([1, 2, 1, 3].map(|key| limits.acquire(key, 1)));
     sleep(10).await;
     assert_eq!(limits.stats().waiting, 3);
     assert_eq!(
@@ -253,29 +198,9 @@ async fn when_full_new_keys_may_share_one_limit_with_one_queue() {
         wait(390),
         "behind the waiters of other keys"
     );
-    for (task, at) in tasks.into_iter().zip([10, 100, 200, 300]) {
-        task.await.unwrap().unwrap();
-        assert_eq!(since(start), at);
-    }
+    assert_eq!(passed.await, [0, 100, 200, 300]);
     assert_eq!(limits.len(), 1);
     assert_eq!((limits.stats().passed, limits.stats().refused), (5, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiters_of_the_limit_that_new_keys_share_feel_a_switch_at_once() {
-    let shared = WhenFull::Share(Interval::every(ms(60_000)));
-    let limits = Interval::every(ms(60_000)).keyed::<u32>();
-    let limits = limits.with_max_keys(1).with_when_full(shared);
-    for key in 0..2 {
-        assert!(limits.try_acquire(&key, 1).is_pass());
-    }
-    let start = now();
-    let switch = Switch::new();
-    let waiting = tokio::spawn(limits.switched(&switch).acquire(2, 1));
-    sleep(10).await;
-    switch.set_mode(Mode::Off);
-    waiting.await.unwrap().unwrap();
-    assert_eq!(since(start), 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,20 +215,6 @@ async fn options_can_be_given_in_any_order() {
         }
         assert_eq!(limits.len(), 1);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_paused_and_a_retuned_key_are_remembered_beyond_the_room() {
-    let limits = buckets(1).with_max_keys(1);
-    assert!(limits.try_acquire(&0, 1).is_pass());
-    limits.with(&1, |limit| limit.pause_for(ms(500)));
-    limits.with(&2, |limit| {
-        limit.retune(TokenBucket::new(Rate::new(1, ms(300)), 1));
-    });
-    assert_eq!(limits.len(), 3);
-    assert_eq!(limits.try_acquire(&1, 1).retry_in(), Some(ms(500)));
-    assert!(limits.try_acquire(&2, 1).is_pass());
-    assert_eq!(limits.try_acquire(&2, 1).retry_in(), Some(ms(300)));
 }
 
 #[test]
@@ -348,11 +259,10 @@ async fn without_room_a_key_is_remembered_for_a_pause_for_parameters_and_for_wha
     limits.with(&3, |limit| limit.retune(slow));
     limits.with(&4, |limit| limit.set_remaining(1, ms(500)));
     assert_eq!(limits.len(), 4);
-    assert_eq!(limits.try_acquire(&2, 1), wait(500));
-    assert!(limits.try_acquire(&3, 2).is_pass());
-    assert_eq!(limits.try_acquire(&3, 1), wait(1_000));
-    assert!(limits.try_acquire(&4, 1).is_pass());
-    assert_eq!(limits.try_acquire(&4, 1), wait(500));
+    let asked = |key| [2, 1, 1].map(|cost| limits.try_acquire(&key, cost));
+    assert_eq!(asked(2), [wait(500); 3]);
+    assert_eq!(asked(3), [Decision::Pass, wait(1_000), wait(1_000)]);
+    assert_eq!(asked(4), [wait(500), Decision::Pass, wait(500)]);
 
     // A change that is taken back leaves nothing.
     limits.with(&5, |limit| {
@@ -379,14 +289,8 @@ async fn a_key_that_is_lent_without_room_has_one_limit_if_there_is_room_meanwhil
         let mut requests = limits.with(&2, |limit| {
             limits.with(&1, |first| first.reset());
             limits.forget_settled();
-            let by_key = Driven::new(limits.acquire(2, 2));
-            let mut requests = [by_key, Driven::new(limits.acquire(2, 2))];
             assert!(limit.try_acquire(2).retry_in().is_some());
-            assert!(
-                requests
-                    .iter_mut()
-                    .all(|request| request.poll().is_pending())
-            );
+            let requests = [(); 2].map(|()| queued(limits.acquire(2, 2)));
             change(limit, slow);
             requests
         });
@@ -401,12 +305,11 @@ async fn a_key_that_is_lent_without_room_has_one_limit_if_there_is_room_meanwhil
 /// The time in which nothing passes can end while the closure works.
 #[tokio::test(start_paused = true)]
 async fn what_passes_in_a_closure_that_is_late_is_spent() {
-    let limits = Interval::every(ms(60_000)).keyed::<u32>().with_max_keys(1);
-    assert!(limits.try_acquire(&1, 1).is_pass());
+    let limits = used(60_000);
     let asked = limits.with(&2, |limit| {
-        limits.with(&1, |first| first.reset());
+        limits.with(&0, |first| first.reset());
         limits.forget_settled();
-        assert!(Driven::new(jump(ms(1_001))).poll().is_pending());
+        let _ = queued(jump(ms(1_001)));
         (limit.try_acquire(1), limits.try_acquire(&2, 1))
     });
     assert_eq!(asked.0, Decision::Pass);

@@ -1,38 +1,27 @@
 //! What happens to requests that wait: how many, how long, and until when.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests measure on tokio's paused clock"
-)]
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use paceline::limiter::{Combined, Limiter, Line, Priority};
+use paceline::limiter::{Limiter, Limits, Line, Priority};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
-use tokio::time::{Instant, sleep};
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use super::{bucket, queued, remaining, spawned, used, wait};
+use crate::timed::{ms, now, since, sleep};
 
 #[tokio::test(start_paused = true)]
 async fn one_request_more_than_may_wait_is_refused_and_the_others_pass() {
     let limit = Interval::every(ms(100)).shared();
     let line = Line::new(limit.clone()).with_max_waiting(2);
-    let start = Instant::now();
-    let calls = (0..5).map(|_| async { (line.acquire(1).await, start.elapsed().as_millis()) });
-    let answers = join_all(calls).await;
-    let at: Vec<_> = answers.iter().map(|(_, at)| *at).collect();
-    assert_eq!(at, [0, 100, 200, 0, 0]);
-    for (refused, _) in &answers[3..] {
-        let refused = refused.unwrap_err();
+    let passed = spawned([(); 3].map(|()| line.acquire(1)));
+    tokio::task::yield_now().await;
+    for _ in 0..2 {
+        let refused = line.acquire(1).await.unwrap_err();
         assert!(refused.is_full());
         assert_eq!(refused.limit().unwrap().retry_in(), Some(ms(300)));
         assert_eq!(
@@ -40,26 +29,25 @@ async fn one_request_more_than_may_wait_is_refused_and_the_others_pass() {
             "2 requests wait already, and at most 2 may"
         );
     }
+    assert_eq!(passed.await, [0, 100, 200]);
     assert_eq!((line.waiting(), limit.waiting()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_line_for_none_lets_pass_what_need_not_wait() {
-    let line = Line::new(TokenBucket::new(Rate::per_second(10), 2).shared()).with_max_waiting(0);
+    let line = Line::new(bucket(2).shared()).with_max_waiting(0);
     for _ in 0..2 {
         line.acquire(1).await.unwrap();
     }
     assert!(line.acquire(1).await.unwrap_err().is_full());
-    sleep(ms(100)).await;
+    sleep(100).await;
     line.acquire(1).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_request_makes_room_in_the_line_at_once() {
-    let line = Line::new(Interval::every(ms(100)).shared()).with_max_waiting(1);
-    line.acquire(1).await.unwrap();
-    let mut waiting = Box::pin(line.acquire(1));
-    assert!(waiting.as_mut().now_or_never().is_none());
+    let line = Line::new(used(100)).with_max_waiting(1);
+    let waiting = queued(line.acquire(1));
     assert!(line.acquire(1).await.unwrap_err().is_full());
     assert_eq!(line.waiting(), 1);
     drop(waiting);
@@ -69,13 +57,13 @@ async fn a_cancelled_request_makes_room_in_the_line_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_line_fails_every_waiter_and_every_newcomer_and_counts_nothing() {
+    let start = now();
     let limit = FixedWindow::new(1, ms(1_000)).shared();
     let line = Line::new(limit.clone());
     line.acquire(1).await.unwrap();
-    let start = Instant::now();
     let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(line.acquire(1))).collect();
     let paced = tokio::spawn(stream::iter(0..3).try_pace(line.clone()).count());
-    sleep(ms(10)).await;
+    sleep(10).await;
     assert_eq!(line.waiting(), 11);
     line.clone().close();
     line.close();
@@ -89,53 +77,34 @@ async fn a_closed_line_fails_every_waiter_and_every_newcomer_and_counts_nothing(
         line.acquire(1).await.unwrap_err().to_string(),
         "the line is closed"
     );
-    assert_eq!(start.elapsed(), ms(10));
-    assert_eq!(
-        (line.waiting(), limit.waiting(), limit.stats().passed),
-        (0, 0, 1)
-    );
     assert_eq!(paced.await.unwrap(), 1, "the error ends it");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_ends_when_its_line_is_closed() {
-    let line = Line::new(Interval::every(ms(100)).shared());
-    let mut paced = Box::pin(stream::iter(0..10).try_pace(line.clone()));
-    assert_eq!(paced.next().await.unwrap().unwrap(), 0);
-    assert_eq!(paced.next().await.unwrap().unwrap(), 1);
-    let closing = async {
-        sleep(ms(50)).await;
-        line.close();
-    };
-    let (next, ()) = futures::join!(paced.next(), closing);
-    assert!(next.unwrap().is_err());
-    assert!(paced.next().await.is_none());
+    assert_eq!(since(start), 10);
+    assert_eq!((line.waiting(), limit.waiting()), (0, 0));
+    assert_eq!(limit.stats().passed, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn too_late_and_too_costly_are_said_at_once() {
     let line = Line::new(SlidingLog::new(2, ms(500)).shared());
     line.acquire(2).await.unwrap();
-    let start = Instant::now();
+    let start = now();
     let late = line.acquire_within(1, ms(499)).await.unwrap_err();
     assert!(late.is_too_late() && late.retry_in() == Some(ms(500)));
     let never = line.acquire(3).await.unwrap_err();
     assert_eq!(never.too_costly().unwrap().capacity(), 2);
-    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(since(start), 0);
     line.acquire_within(1, ms(500)).await.unwrap();
-    assert_eq!(start.elapsed(), ms(500));
+    assert_eq!(since(start), 500);
 }
 
 #[tokio::test(start_paused = true)]
 async fn jitter_makes_waiters_later_each_by_its_own_and_never_looser() {
-    let limit = FixedWindow::new(5, ms(1_000)).shared();
-    let line = Line::new(limit).with_jitter(ms(300)).with_seed(7);
-    let start = Instant::now();
-    let calls = (0..10).map(|_| async {
-        line.acquire(1).await.unwrap();
-        start.elapsed().as_millis()
-    });
-    let at = join_all(calls).await;
+    let passed = async || {
+        let line = Line::new(FixedWindow::new(5, ms(1_000)).shared());
+        let line = line.with_jitter(ms(300)).with_seed(7);
+        spawned([(); 10].map(|()| line.acquire(1))).await
+    };
+    let at = passed().await;
     assert_eq!(at[..5], [0; 5], "what need not wait is not delayed");
     assert!(
         at[5..].iter().all(|at| (1_000..=1_300).contains(at)),
@@ -146,74 +115,40 @@ async fn jitter_makes_waiters_later_each_by_its_own_and_never_looser() {
     spread.sort_unstable();
     spread.dedup();
     assert!(spread.len() >= 4, "{at:?}");
-
-    // The same seed, the same jitters.
-    let again = Line::new(FixedWindow::new(5, ms(1_000)).shared());
-    let again = again.with_jitter(ms(300)).with_seed(7);
-    let start = Instant::now();
-    let calls = (0..10).map(|_| async {
-        again.acquire(1).await.unwrap();
-        start.elapsed().as_millis()
-    });
-    assert_eq!(join_all(calls).await, at);
+    assert_eq!(passed().await, at, "the same seed, the same jitters");
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_jitter_no_two_emissions_are_closer_than_the_interval() {
     let line = Line::new(Interval::every(ms(100)).shared()).with_jitter(ms(80));
-    let start = Instant::now();
-    let calls = (0..50).map(|_| async {
-        line.acquire(1).await.unwrap();
-        start.elapsed()
-    });
-    let mut at = join_all(calls).await;
+    let mut at = spawned([(); 50].map(|()| line.acquire(1))).await;
     at.sort_unstable();
-    assert!(
-        at.windows(2).all(|pair| pair[1] >= pair[0] + ms(100)),
-        "{at:?}"
-    );
-    assert!(at[49] >= ms(4_900));
+    assert!(at.windows(2).all(|pair| pair[1] >= pair[0] + 100), "{at:?}");
+    assert!(at[49] >= 4_900);
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_line_can_be_in_front_of_all_keys() {
-    use paceline::limiter::Limits;
-
     let users = Interval::every(ms(100)).keyed::<u32>();
     let line = Line::new(users).with_max_waiting(1);
     let at = |user| Limits::at(&line, user).unwrap();
     at(1).acquire(1).await.unwrap();
     at(2).acquire(1).await.unwrap();
-    let first = at(1);
-    let mut waiting = Box::pin(first.acquire(1));
-    assert!(waiting.as_mut().now_or_never().is_none());
+    let waiting = queued(at(1).acquire(1));
     assert!(at(2).acquire(1).await.unwrap_err().is_full());
     line.close();
-    assert!(waiting.await.unwrap_err().is_closed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_line_goes_in_front_of_a_combination_and_inside_nothing_changes() {
-    let users = Interval::every(ms(100)).keyed::<u32>();
-    let account = Interval::every(ms(10)).shared();
-    let line = Line::new(Combined::new((users.at(1), account)));
-    let start = Instant::now();
-    join_all((0..3).map(|_| line.acquire(1))).await;
-    assert_eq!(start.elapsed(), ms(200));
+    assert!(waiting.into_inner().await.unwrap_err().is_closed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_polled_late_keeps_the_spacing() {
-    let line = Line::new(Interval::every(ms(100)).shared()).with_jitter(ms(10));
+    let line = Line::new(used(100)).with_jitter(ms(10));
+    let late = queued(line.acquire(1));
+    sleep(350).await;
+    late.into_inner().await.unwrap();
+    let passed = now();
     line.acquire(1).await.unwrap();
-    let start = Instant::now();
-    let mut late = Box::pin(line.acquire(1));
-    assert!(late.as_mut().now_or_never().is_none());
-    sleep(ms(350)).await;
-    late.await.unwrap();
-    let passed = start.elapsed();
-    line.acquire(1).await.unwrap();
-    assert!(start.elapsed() >= passed + ms(100));
+    assert!(since(passed) >= 100);
 }
 
 /// Joins, cancels and closes in a random order: the count of places ends at zero, and all that passed is what the limit counted.
@@ -238,7 +173,7 @@ fn no_order_of_events_leaves_a_place_behind() {
                     5..7 if !calls.is_empty() => {
                         drop(calls.swap_remove(random.usize(0..calls.len())));
                     }
-                    7 => sleep(ms(random.u64(0..20))).await,
+                    7 => sleep(random.u64(0..20)).await,
                     8 if random.u32(0..20) == 0 => line.close(),
                     _ => {}
                 }
@@ -316,13 +251,8 @@ fn a_thread_is_refused_at_its_deadline_and_leaves_the_queue() {
     limit.pause_for(ms(10));
     assert_eq!((limit.waiting(), limit.stats().passed), (0, 1));
 
-    let bucket = TokenBucket::new(Rate::per_second(1), 5).shared();
-    assert!(
-        bucket
-            .acquire_blocking(6, ms(20))
-            .unwrap_err()
-            .is_too_costly()
-    );
+    let never = bucket(5).shared().acquire_blocking(6, ms(20));
+    assert!(never.unwrap_err().is_too_costly());
 }
 
 #[test]
@@ -330,7 +260,7 @@ fn a_pause_that_is_made_while_a_thread_waits_is_felt_and_a_deadline_holds() {
     let limit = Interval::every(ms(30)).shared();
     limit.acquire_blocking(1, Duration::ZERO).unwrap();
     let waiting = limit.clone();
-    let started = Instant::now();
+    let started = now();
     let thread = thread::spawn(move || waiting.acquire_blocking(1, ms(100)));
     while limit.waiting() == 0 && !thread.is_finished() {
         thread::yield_now();
@@ -356,18 +286,15 @@ fn a_blocked_thread_is_woken_when_its_line_is_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_takes_no_place_in_the_line() {
-    let line = Line::new(Interval::every(ms(100)).shared()).with_max_waiting(1);
+    let line = Line::new(bucket(1).shared()).with_max_waiting(1);
     assert_eq!(line.try_acquire(1).await, Ok(Decision::Pass));
-    assert_eq!(
-        line.try_acquire(1).await,
-        Ok(Decision::Wait { retry_in: ms(100) })
-    );
+    assert_eq!(line.try_acquire(1).await, Ok(wait(100)));
     assert_eq!(line.waiting(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_line_reserves_and_a_closed_one_still_settles() {
-    let limit = TokenBucket::new(Rate::per_second(10), 100).shared();
+    let limit = bucket(100).shared();
     let line = Line::new(limit.clone()).with_max_waiting(0);
     let first = line.reserve(80).await.unwrap();
     let second = line.reserve(20).await.unwrap();
@@ -378,37 +305,29 @@ async fn a_line_reserves_and_a_closed_one_still_settles() {
     assert!(line.reserve(1).await.unwrap_err().is_closed());
     first.settle(50);
     drop(second);
-    assert_eq!(limit.status().unwrap().remaining, 30);
-    let never = Line::new(limit).reserve(101).await.unwrap_err();
-    assert_eq!(never.too_costly().unwrap().capacity(), 100);
+    assert_eq!(remaining(&limit), 30);
 }
 
 #[tokio::test(start_paused = true)]
 async fn handles_of_two_classes_share_one_line() {
-    let line = Line::new(Interval::every(ms(100)).shared()).with_max_waiting(3);
+    let line = Line::new(used(100)).with_max_waiting(3);
     let urgent = line.with_limiter(|limit| limit.clone().with_priority(Priority::High));
-    line.acquire(1).await.unwrap();
-    let start = Instant::now();
-    let at = async |line: &Line<_>| (line.acquire(1).await.is_ok(), start.elapsed());
-    let answers = futures::join!(at(&line), at(&line), at(&urgent), at(&urgent));
-    assert_eq!(answers.2, (true, ms(100)));
-    assert_eq!((answers.0, answers.1), ((true, ms(200)), (true, ms(300))));
-    assert!(!answers.3.0, "three wait already");
+    let passed = spawned([&line, &line, &urgent].map(|line| line.acquire(1)));
+    tokio::task::yield_now().await;
+    let refused = urgent.acquire(1).await.unwrap_err();
+    assert!(refused.is_full(), "three wait already");
+    assert_eq!(passed.await, [200, 300, 100]);
     urgent.close();
     assert!(line.acquire(1).await.unwrap_err().is_closed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_costs_nothing_any_more_leaves_the_line() {
-    let line = Line::new(Interval::every(ms(100)).shared());
-    line.acquire(1).await.unwrap();
-    let mut handle = line.clone();
-    let queued = poll_fn(|cx| Poll::Ready(handle.poll_decide(1, cx).is_pending())).await;
-    assert!(!queued, "it sleeps as the head");
+    let mut line = Line::new(used(100));
+    let asked = poll_fn(|cx| line.poll_decide(1, cx)).await;
+    assert_eq!(asked, Ok(wait(100)), "it sleeps as the head");
     assert_eq!((line.waiting(), line.limiter().waiting()), (1, 1));
-    assert_eq!(
-        poll_fn(|cx| handle.poll_decide(0, cx)).await,
-        Ok(Decision::Pass)
-    );
+    let asked = poll_fn(|cx| line.poll_decide(0, cx)).await;
+    assert_eq!(asked, Ok(Decision::Pass));
     assert_eq!((line.waiting(), line.limiter().waiting()), (0, 0));
 }

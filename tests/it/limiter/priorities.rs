@@ -1,23 +1,18 @@
 //! Classes of requests, of which one waits less than another.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests measure on tokio's paused clock"
-)]
 
 use std::cell::RefCell;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, join_all};
+use Priority::{High, Low, Normal};
+use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
 use paceline::concurrency::Permits;
 use paceline::limiter::{Combined, Priority, Shared};
 use paceline::policy::Interval;
 use paceline::prelude::*;
-use tokio::time::{Instant, sleep};
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use super::{in_two_orders, queued, spawned, used};
+use crate::timed::{ms, now, since, sleep};
 
 /// The order in which these requests pass, of which each comes after so many milliseconds, in this class.
 async fn order(limit: &Shared<Interval>, requests: &[(u64, Priority)]) -> Vec<usize> {
@@ -26,7 +21,7 @@ async fn order(limit: &Shared<Interval>, requests: &[(u64, Priority)]) -> Vec<us
         let handle = limit.clone().with_priority(*priority);
         let passed = &passed;
         async move {
-            sleep(ms(*at)).await;
+            sleep(*at).await;
             handle.acquire_one().await;
             passed.borrow_mut().push(number);
         }
@@ -35,25 +30,15 @@ async fn order(limit: &Shared<Interval>, requests: &[(u64, Priority)]) -> Vec<us
     passed.into_inner()
 }
 
-use Priority::{High, Low, Normal};
-
-/// A limit that was used now.
-async fn used(interval: Duration) -> Shared<Interval> {
-    let limit = Interval::every(interval).shared();
-    limit.acquire_one().await;
-    limit
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_class_above_passes_before_those_below_and_each_in_the_order_of_arrival() {
-    let limit = used(ms(100)).await;
     let requests = [Low, Normal, High, Low, Normal, High].map(|class| (0, class));
-    assert_eq!(order(&limit, &requests).await, [2, 5, 1, 4, 0, 3]);
+    assert_eq!(order(&used(100), &requests).await, [2, 5, 1, 4, 0, 3]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_has_waited_long_enough_passes_before_a_newer_one_of_a_class_above() {
-    let limit = used(ms(1_000)).await.with_ageing(ms(100));
+    let limit = used(1_000).with_ageing(ms(100));
     // Of two that differ by exactly the ageing the older one is first.
     let requests = [
         (0, Low),
@@ -68,101 +53,80 @@ async fn a_request_that_has_waited_long_enough_passes_before_a_newer_one_of_a_cl
 
 #[tokio::test(start_paused = true)]
 async fn no_request_starves_in_a_flood_of_a_class_above() {
-    let limit = used(ms(10)).await.with_ageing(ms(500));
-    let low = limit.clone().with_priority(Low);
-    let start = Instant::now();
-    let flood = tokio::spawn({
-        let limit = limit.clone().with_priority(High);
-        async move {
-            let calls = stream::iter(0..1_000).map(|_| limit.acquire_one());
-            calls.buffer_unordered(50).count().await
-        }
+    let limit = used(10).with_ageing(ms(500));
+    let urgent = limit.clone().with_priority(High);
+    let start = now();
+    let flood = tokio::spawn(async move {
+        let calls = stream::iter(0..1_000).map(|_| urgent.acquire_one());
+        calls.buffer_unordered(50).count().await
     });
     tokio::task::yield_now().await;
-    low.acquire_one().await;
+    limit.with_priority(Low).acquire_one().await;
     // It stands before every request that comes a second after it.
-    let waited = start.elapsed();
-    assert!((ms(1_000)..ms(1_600)).contains(&waited), "{waited:?}");
+    let waited = since(start);
+    assert!((1_000..1_600).contains(&waited), "{waited:?}");
     assert_eq!(flood.await.unwrap(), 1_000);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_urgent_request_takes_the_next_slot_and_costs_no_other_one() {
-    let limit = used(ms(100)).await;
-    let urgent = limit.clone().with_priority(High);
-    let start = Instant::now();
-    let at = |call: BoxFuture<'static, ()>| async move {
-        call.await;
-        start.elapsed().as_millis()
-    };
-    let calls = (0..3)
-        .map(|_| at(limit.acquire_one().boxed()))
-        .collect::<Vec<_>>();
-    let late = async {
-        sleep(ms(50)).await;
-        at(urgent.acquire_one().boxed()).await
-    };
-    let (waited, late) = futures::join!(join_all(calls), late);
-    assert_eq!((late, waited), (100, vec![200, 300, 400]));
+    let start = now();
+    let limit = used(100);
+    let passed = spawned([(); 3].map(|()| limit.acquire(1)));
+    sleep(50).await;
+    limit.clone().with_priority(High).acquire_one().await;
+    assert_eq!(since(start), 100);
+    assert_eq!(passed.await, [200, 300, 400]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_try_overtakes_no_class_and_a_deadline_does_not_refuse_what_would_be_in_time() {
-    let limit = used(ms(100)).await;
+    let limit = used(100);
     let urgent = limit.clone().with_priority(High);
-    let waiting = [(); 3].map(|()| tokio::spawn(limit.acquire_one()));
-    sleep(ms(1)).await;
+    let passed = spawned([(); 3].map(|()| limit.acquire(1)));
+    sleep(1).await;
     assert!(!urgent.try_acquire(1).is_pass());
-    let start = Instant::now();
+    let start = now();
     urgent.acquire_within(1, ms(99)).await.unwrap();
-    assert_eq!(start.elapsed(), ms(99));
-    for one in waiting {
-        one.await.unwrap();
-    }
+    assert_eq!(since(start), 99);
+    assert_eq!(passed.await, [200, 300, 400]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_urgent_request_leaves_the_order_of_the_others() {
-    let limit = used(ms(100)).await;
-    let urgent = limit.clone().with_priority(High);
-    let start = Instant::now();
-    let first = tokio::spawn(limit.acquire_one());
-    sleep(ms(10)).await;
-    let mut cancelled = Box::pin(urgent.acquire_one());
-    assert!(cancelled.as_mut().now_or_never().is_none());
-    drop(cancelled);
-    first.await.unwrap();
-    assert_eq!(start.elapsed(), ms(100));
+    let limit = used(100);
+    let first = spawned([limit.acquire(1)]);
+    sleep(10).await;
+    drop(queued(limit.clone().with_priority(High).acquire_one()));
+    assert_eq!(first.await, [100]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_urgent_head_that_is_not_polled_is_passed_over() {
-    let limit = used(ms(100)).await;
-    let urgent = limit.clone().with_priority(High);
-    let mut kept = Box::pin(urgent.acquire_one());
-    assert!(kept.as_mut().now_or_never().is_none());
-    let start = Instant::now();
+    let limit = used(100);
+    let kept = queued(limit.clone().with_priority(High).acquire_one());
+    let start = now();
     limit.acquire_one().await;
-    let waited = start.elapsed();
-    assert!(waited >= ms(110) && waited <= ms(112), "{waited:?}");
-    kept.await;
-    assert_eq!(start.elapsed(), waited + ms(100));
+    let waited = since(start);
+    assert!((110..=112).contains(&waited), "{waited:?}");
+    kept.into_inner().await;
+    assert_eq!(since(start), waited + 100);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_and_new_parameters_keep_the_order() {
-    let limit = used(ms(100)).await;
+    let limit = used(100);
     limit.pause_for(ms(1_000));
-    let start = Instant::now();
+    let start = now();
     let retuned = async {
-        sleep(ms(500)).await;
+        sleep(500).await;
         limit.retune(Interval::every(ms(10)));
         limit.resume();
     };
     let requests = [(0, Low), (0, Normal), (100, High)];
     let (order, ()) = futures::join!(order(&limit, &requests), retuned);
     assert_eq!(order, [2, 1, 0]);
-    assert_eq!(start.elapsed(), ms(520));
+    assert_eq!(since(start), 520);
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,37 +134,20 @@ async fn a_key_and_permits_have_classes_too() {
     let users = Interval::every(ms(100)).keyed::<u32>();
     let urgent = users.clone().with_priority(High);
     users.acquire_one(1).await;
-    let start = Instant::now();
-    let at = |call: BoxFuture<'static, ()>| async move {
-        call.await;
-        start.elapsed().as_millis()
-    };
-    let calls = [
-        users.acquire_one(1),
-        users.acquire_one(1),
-        urgent.acquire_one(1),
-    ];
-    let at = join_all(calls.map(|call| at(call.boxed()))).await;
-    assert_eq!(at, [200, 300, 100]);
+    let passed = spawned([&users, &users, &urgent].map(|users| users.acquire(1, 1)));
+    assert_eq!(passed.await, [200, 300, 100]);
 
     let permits = Permits::new(1);
     let held = permits.acquire().await;
+    let classes = [Normal, Low, High, Normal];
     let passed = RefCell::new(Vec::new());
-    let work = |number: u32, permits: Permits| {
-        let passed = &passed;
-        async move {
-            let _permit = permits.acquire().await;
-            passed.borrow_mut().push(number);
-        }
-    };
-    let calls = [
-        work(0, permits.clone()),
-        work(1, permits.clone().with_priority(Low)),
-        work(2, permits.clone().with_priority(High)),
-        work(3, permits.clone().with_priority(Normal)),
-    ];
+    let passed = &passed;
+    let calls = classes.into_iter().enumerate().map(|(number, class)| {
+        let acquire = permits.clone().with_priority(class).acquire();
+        acquire.map(move |_permit| passed.borrow_mut().push(number))
+    });
     let released = async {
-        sleep(ms(10)).await;
+        sleep(10).await;
         drop(held);
     };
     futures::join!(join_all(calls), released);
@@ -212,29 +159,17 @@ async fn combined_requests_have_no_class_and_cannot_block_each_other() {
     // Requests for one of them have classes.
     let a = Interval::every(ms(10)).shared().with_priority(Normal);
     let b = Interval::every(ms(10)).shared().with_ageing(ms(7));
-    let both = |count: usize| {
-        let (a, b) = (a.clone(), b.clone());
-        join_all((0..count).map(move |number| {
-            let (a, b) = (a.clone(), b.clone());
-            async move {
-                if number % 2 == 0 {
-                    Combined::new((a, b)).acquire(1).await.unwrap();
-                } else {
-                    Combined::new((b, a)).acquire(1).await.unwrap();
-                }
-            }
-        }))
-    };
-    let start = Instant::now();
+    let both = |count| in_two_orders(count, a.clone(), b.clone());
+    let start = now();
     both(60).await;
-    assert_eq!(start.elapsed(), ms(590));
+    assert_eq!(since(start), 590);
 
     let (urgent, late) = (a.clone().with_priority(High), b.clone().with_priority(Low));
     let one = |limit: Shared<Interval>| join_all((0..20).map(move |_| limit.acquire_one()));
-    let start = Instant::now();
+    let start = now();
     futures::join!(both(40), one(urgent), one(late));
     // Those for both wait for the urgent ones at one limit, and those with time wait for them at the other one.
-    assert_eq!(start.elapsed(), ms(800));
+    assert_eq!(since(start), 800);
 }
 
 #[test]

@@ -6,20 +6,19 @@ use futures::{FutureExt, StreamExt, stream};
 use paceline::concurrency::Permits;
 use paceline::feedback::Feedback;
 use paceline::limiter::{Metrics, Mode, Observed, Observer, Switch, TracingObserver};
-use paceline::policy::{TokenBucket, Unlimited};
+use paceline::policy::Unlimited;
 use paceline::prelude::*;
-use paceline::time::Rate;
 use testkit::clock::jump;
 use tracing::Level;
 
 use super::recorded::Recorded;
+use super::{bucket, spawned, used};
 use crate::timed::ms;
 use crate::written::Written;
 
 /// Two pass, one after a wait; one is too costly, one is refused, one gives up.
 async fn a_day_in_the_life(observer: impl Observer + Clone) {
-    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
-    let limit = Observed::new(limit, observer);
+    let limit = Observed::new(bucket(2).shared(), observer);
     let costs = stream::iter([2, 1, 9]).pace_by_cost(limit.clone(), |cost| *cost);
     assert_eq!(costs.count().await, 3);
     assert_eq!(stream::iter([1]).enforce(limit.clone()).count().await, 1);
@@ -28,10 +27,16 @@ async fn a_day_in_the_life(observer: impl Observer + Clone) {
     jump(ms(30)).await;
 }
 
+/// Metrics, and where they are recorded.
+fn recorded(metrics: fn() -> Metrics) -> (Recorded, Metrics) {
+    let recorded = Recorded::default();
+    let metrics = metrics::with_local_recorder(&recorded, metrics);
+    (recorded, metrics)
+}
+
 #[tokio::test(start_paused = true)]
 async fn metrics_count_requests_permits_and_waits() {
-    let recorded = Recorded::default();
-    let metrics = metrics::with_local_recorder(&recorded, || Metrics::new("sms"));
+    let (recorded, metrics) = recorded(|| Metrics::new("sms"));
     a_day_in_the_life(metrics).await;
 
     assert_eq!(
@@ -51,17 +56,15 @@ async fn metrics_count_requests_permits_and_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn metrics_of_a_limit_that_carries_them_count_each_request() {
-    let recorded = Recorded::default();
-    let metrics = metrics::with_local_recorder(&recorded, || Metrics::new("sms"));
-    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
-    let limit = limit.with_observer(metrics.clone());
+    let (recorded, metrics) = recorded(|| Metrics::new("sms"));
+    let limit = bucket(2).shared().with_observer(metrics.clone());
 
     assert_eq!(stream::iter(0..8).pace(limit.clone()).count().await, 8);
     limit.acquire(1).await.unwrap();
     for _ in 0..3 {
         assert!(!limit.try_acquire(1).is_pass());
     }
-    let waiting = tokio::spawn(limit.acquire(1));
+    let passed = spawned([limit.acquire(1)]);
     tokio::task::yield_now().await;
     let of = |outcome: &str| {
         recorded.value(&format!(
@@ -70,13 +73,11 @@ async fn metrics_of_a_limit_that_carries_them_count_each_request() {
     };
     assert_eq!((of("passed"), of("refused")), (9.0, 3.0));
     assert_eq!(recorded.value("paceline_waiting_requests{limit=sms}"), 1.0);
-    waiting.await.unwrap().unwrap();
+    assert_eq!(passed.await, [100]);
     assert_eq!(recorded.value("paceline_waiting_requests{limit=sms}"), 0.0);
 
     let shadow = Switch::new().with_mode(Mode::Shadow);
-    let full = TokenBucket::new(Rate::new(1, ms(100)), 1).shared();
-    assert!(full.try_acquire(1).is_pass());
-    let observed = Observed::new(full.switched(&shadow), metrics);
+    let observed = Observed::new(used(100).switched(&shadow), metrics);
     assert!(observed.try_acquire(1).await.is_pass());
     assert_eq!((of("passed"), of("shadowed")), (10.0, 1.0));
     assert_eq!(recorded.value("paceline_permits_total{limit=sms}"), 10.0);
@@ -92,10 +93,8 @@ fn unix_time() -> f64 {
 
 #[tokio::test(start_paused = true)]
 async fn the_gauge_of_pauses_is_the_time_at_which_the_last_one_ends() {
-    let recorded = Recorded::default();
-    let metrics = metrics::with_local_recorder(&recorded, || Metrics::new("sms"));
-    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
-    let limit = limit.with_observer(metrics);
+    let (recorded, metrics) = recorded(|| Metrics::new("sms"));
+    let limit = bucket(2).shared().with_observer(metrics);
     let until = || recorded.value("paceline_paused_until_timestamp_seconds{limit=sms}");
     assert_eq!(until(), 0.0);
 
@@ -116,8 +115,7 @@ async fn the_gauge_of_pauses_is_the_time_at_which_the_last_one_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn metrics_of_permits_show_how_many_there_are_and_are_in_use() {
-    let recorded = Recorded::default();
-    let metrics = metrics::with_local_recorder(&recorded, || Metrics::for_permits("db"));
+    let (recorded, metrics) = recorded(|| Metrics::for_permits("db"));
     let permits = Permits::new(3).with_observer(metrics);
     let in_use = || recorded.value("paceline_permits_in_use{limit=db}");
     let limit = || recorded.value("paceline_permits_limit{limit=db}");

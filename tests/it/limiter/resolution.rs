@@ -1,87 +1,30 @@
-//! Limits that wait on tokio's own timers, which no request passes too early. On the real clock: lower bounds only.
+//! How exactly a limit waits. That each wait does so is in `precise_runtimes.rs`, and that none is early in `real_time.rs`.
 
-use std::future::Future;
-use std::time::Duration;
-
-use futures::{StreamExt, stream};
-use paceline::concurrency::Permits;
 use paceline::limiter::Limiter;
 use paceline::policy::Interval;
 use paceline::prelude::*;
 use paceline::time::Resolution;
-use tokio::runtime::Builder;
 
-use crate::timed::now;
-
-const SPACING: Duration = Duration::from_micros(1_050);
-
-const GRANTS: u32 = 5;
-
-fn takes_as_long_as_it_should(grants: impl Future<Output = ()>) {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let elapsed = runtime.block_on(async {
-        let start = now();
-        grants.await;
-        start.elapsed()
-    });
-    assert!(elapsed >= SPACING * (GRANTS - 1), "{elapsed:?}");
-}
+use crate::timed::ms;
 
 #[test]
-fn a_shared_limit_may_wait_to_the_millisecond() {
-    let limit = Interval::every(SPACING)
-        .shared()
-        .with_resolution(Resolution::Millis);
-    assert_eq!(limit.clone().resolution(), Resolution::Millis);
-    takes_as_long_as_it_should(async {
-        for _ in 0..GRANTS {
-            limit.acquire(1).await.unwrap();
-        }
-    });
-}
+fn any_limit_may_wait_to_the_millisecond_and_waits_exactly_by_default() {
+    let interval = Interval::every(ms(1));
+    let (owned, shared, keyed) = (interval.owned(), interval.shared(), interval.keyed());
+    let by_default = [
+        Resolution::default(),
+        owned.resolution(),
+        shared.resolution(),
+        keyed.at(1).resolution(),
+    ];
+    assert_eq!(by_default, [Resolution::Exact; 4]);
 
-#[test]
-fn an_owned_limit_may_wait_to_the_millisecond() {
-    let limit = Interval::every(SPACING)
-        .owned()
-        .with_resolution(Resolution::Millis);
-    assert_eq!(limit.resolution(), Resolution::Millis);
-    takes_as_long_as_it_should(async {
-        stream::iter(0..GRANTS).pace(limit).count().await;
-    });
-}
-
-#[test]
-fn a_keyed_limit_may_wait_to_the_millisecond() {
-    let limits = Interval::every(SPACING).keyed::<u32>();
-    let limits = limits.with_resolution(Resolution::Millis).with_max_keys(10);
-    assert_eq!(limits.clone().at(1).resolution(), Resolution::Millis);
-    takes_as_long_as_it_should(async {
-        for _ in 0..GRANTS {
-            limits.acquire(1, 1).await.unwrap();
-        }
-    });
-}
-
-#[test]
-fn permits_may_wait_to_the_millisecond() {
-    let permits = Permits::new(1).with_cooldown(SPACING);
-    let permits = permits.with_resolution(Resolution::Millis);
-    takes_as_long_as_it_should(async {
-        for _ in 0..GRANTS {
-            drop(permits.clone().acquire().await);
-        }
-    });
-}
-
-#[test]
-fn waits_are_exact_by_default() {
-    let interval = Interval::every(SPACING);
-    assert_eq!(Resolution::default(), Resolution::Exact);
-    assert_eq!(interval.shared().resolution(), Resolution::Exact);
-    assert_eq!(interval.owned().resolution(), Resolution::Exact);
-    assert_eq!(
-        interval.keyed::<u32>().at(1).resolution(),
-        Resolution::Exact
-    );
+    let millis = Resolution::Millis;
+    let keyed = keyed.with_resolution(millis).with_max_keys(10);
+    let chosen = [
+        owned.with_resolution(millis).resolution(),
+        shared.with_resolution(millis).clone().resolution(),
+        keyed.clone().at(1).resolution(),
+    ];
+    assert_eq!(chosen, [millis; 3]);
 }

@@ -7,18 +7,15 @@ use std::time::Duration;
 use paceline::limiter::{
     Limiter, Limits, Mode, Observed, Owned, Quota, Shared, Status, Switch, WhenFull,
 };
-use paceline::policy::{All, Decision, FixedWindow, Interval, TokenBucket, Unlimited};
+use paceline::policy::{All, FixedWindow, Interval, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
-use testkit::wakes::{Driven, Wakes, counter};
+use testkit::wakes::{Wakes, counter};
 
+use super::gate::Closed;
+use super::{bucket, queued, used, wait};
 use crate::timed::ms;
-
-/// One token each 100 ms.
-fn bucket(burst: u32) -> TokenBucket {
-    TokenBucket::new(Rate::new(1, ms(100)), burst)
-}
 
 /// The remaining permits, and in how many milliseconds it resets.
 #[track_caller]
@@ -160,19 +157,14 @@ async fn a_limit_that_is_off_has_no_status_and_one_in_shadow_mode_has_that_of_it
 /// The waiter is polled late, and the status is asked while it is due.
 #[tokio::test(start_paused = true)]
 async fn a_status_disturbs_no_waiter_and_says_what_the_policy_has() {
-    let limit = Interval::every(ms(100)).shared();
-    assert!(limit.try_acquire(1).is_pass());
-    let mut waiters = [(); 2].map(|()| Driven::new(limit.acquire(1)));
-    for waiter in &mut waiters {
-        assert!(waiter.poll().is_pending());
-    }
+    let limit = used(100);
+    let [mut first, mut second] = [(); 2].map(|()| queued(limit.acquire(1)));
     assert_eq!(limit.waiting(), 2);
     assert_eq!(left(limit.status()), (0, 100));
 
     jump(ms(180)).await;
     assert_eq!(left(limit.status()), (1, 0), "which the first waiter takes");
     assert!(!limit.try_acquire(1).is_pass());
-    let [mut first, mut second] = waiters;
     assert!(first.poll().is_ready());
     assert_eq!(left(limit.status()), (0, 100));
     assert_eq!(limit.waiting(), 1);
@@ -234,14 +226,9 @@ async fn a_shared_limit_says_its_latest_policy() {
 async fn reading_a_key_neither_creates_nor_keeps_it() {
     let users = bucket(3).keyed::<String>();
     assert_eq!(left(users.status("ann")), (3, 0));
-    assert_eq!(users.with("ann", |limit| limit.policy()), bucket(3));
-    assert_eq!(
-        (
-            users.with("ann", |limit| limit.paused_for()),
-            users.with("ann", |limit| limit.waiting())
-        ),
-        (None, 0)
-    );
+    let read = users.with("ann", |limit| (limit.policy(), limit.paused_for()));
+    assert_eq!(read, (bucket(3), None));
+    assert_eq!(users.with("ann", |limit| limit.waiting()), 0);
     assert_eq!(users.len(), 0);
 
     assert!(users.try_acquire("ann", 2).is_pass());
@@ -257,68 +244,47 @@ async fn reading_a_key_neither_creates_nor_keeps_it() {
 #[tokio::test(start_paused = true)]
 async fn a_key_with_a_queue_a_pause_or_its_own_policy_is_read_too() {
     let users = bucket(1).keyed::<String>();
+    let read = |key: &str| {
+        let read = users.with(key, |limit| (limit.waiting(), limit.paused_for()));
+        (read, left(users.status(key)))
+    };
+    let policies = || ["ann", "bob"].map(|key| users.with(key, |limit| limit.policy()));
     assert!(users.try_acquire("ann", 1).is_pass());
-    let mut waits = Driven::new(users.acquire("ann".into(), 1));
-    assert!(waits.poll().is_pending());
-    assert_eq!(
-        (
-            users.with("ann", |limit| limit.waiting()),
-            users.with("bob", |limit| limit.waiting())
-        ),
-        (1, 0)
-    );
-    assert_eq!(left(users.status("ann")), (0, 100));
+    let mut waits = queued(users.acquire("ann".into(), 1));
+    assert_eq!(read("ann"), ((1, None), (0, 100)));
 
     users.with("ann", |limit| limit.pause_for(ms(250)));
     jump(ms(100)).await;
-    assert_eq!(users.with("ann", |limit| limit.paused_for()), Some(ms(150)));
-    assert_eq!(left(users.status("ann")), (0, 150));
-    assert_eq!(users.with("bob", |limit| limit.paused_for()), None);
+    assert_eq!(read("ann"), ((1, Some(ms(150))), (0, 150)));
+    assert_eq!(read("bob"), ((0, None), (1, 0)));
     jump(ms(150)).await;
-    assert_eq!(users.with("ann", |limit| limit.paused_for()), None);
     assert!(waits.poll().is_ready());
 
     users.with("ann", |limit| limit.retune(bucket(4)));
-    assert_eq!(
-        (
-            users.with("ann", |limit| limit.policy()),
-            users.with("bob", |limit| limit.policy())
-        ),
-        (bucket(4), bucket(1))
-    );
-    assert_eq!(left(users.status("ann")), (0, 400));
+    assert_eq!(policies(), [bucket(4), bucket(1)]);
+    assert_eq!(read("ann"), ((0, None), (0, 400)));
     users.forget("ann");
-    assert_eq!(users.with("ann", |limit| limit.policy()), bucket(1));
-    let plans = paceline::limiter::Keyed::by(|plan: &u32| bucket(*plan));
-    assert_eq!(
-        (
-            plans.with(&7, |limit| limit.policy()),
-            left(plans.status(&7))
-        ),
-        (bucket(7), (7, 0))
-    );
+    assert_eq!(policies(), [bucket(1); 2]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_without_room_has_what_would_answer_it() {
-    let users = || bucket(2).keyed::<u32>().with_max_keys(1);
-    let waits = users();
-    assert!(waits.try_acquire(&1, 1).is_pass());
+    let users = |when_full| {
+        let users = bucket(2).keyed::<u32>().with_max_keys(1);
+        let users = users.with_when_full(when_full);
+        assert!(users.try_acquire(&1, 1).is_pass());
+        users
+    };
+    let waits = users(WhenFull::Wait);
     assert_eq!(left(waits.status(&1)), (1, 100));
     assert_eq!(left(waits.status(&2)), (0, 100), "until key 1 is evicted");
-    assert_eq!(
-        waits.peek(&2, 1),
-        Decision::Wait { retry_in: ms(100) },
-        "the same"
-    );
+    assert_eq!(waits.peek(&2, 1), wait(100), "the same");
     jump(ms(100)).await;
     assert_eq!(left(waits.status(&2)), (2, 0));
 
-    let passing = users().with_when_full(WhenFull::Pass);
-    assert!(passing.try_acquire(&1, 1).is_pass());
+    let passing = users(WhenFull::Pass);
     assert_eq!(passing.status(&2), Unlimited.shared().status());
-    let sharing = users().with_when_full(WhenFull::Share(bucket(9)));
-    assert!(sharing.try_acquire(&1, 1).is_pass());
+    let sharing = users(WhenFull::Share(bucket(9)));
     assert!(sharing.try_acquire(&2, 2).is_pass());
     assert!(sharing.try_acquire(&3, 1).is_pass());
     assert_eq!(left(sharing.status(&4)), (6, 300));
@@ -326,24 +292,8 @@ async fn a_key_without_room_has_what_would_answer_it() {
     assert_eq!(sharing.len(), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_limiter_that_cannot_say_what_is_left_has_no_status() {
-    struct Silent;
-
-    impl Limiter for Silent {
-        type Error = Infallible;
-
-        fn poll_decide(
-            &mut self,
-            _cost: u32,
-            _cx: &mut Context<'_>,
-        ) -> Poll<Result<Decision, Infallible>> {
-            Poll::Ready(Ok(Decision::Pass))
-        }
-
-        fn give_up(&mut self) {}
-    }
-
-    assert_eq!(Silent.status(), None);
-    assert_eq!(Observed::new(Silent, drop).status(), None);
+#[test]
+fn a_limiter_that_cannot_say_what_is_left_has_no_status() {
+    assert_eq!(Closed.status(), None);
+    assert_eq!(Observed::new(Closed, drop).status(), None);
 }

@@ -1,20 +1,25 @@
+//! A limit of any kind behind a switch.
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use futures::{FutureExt, SinkExt, StreamExt, stream};
+use paceline::fair::FairShare;
 use paceline::limiter::{
-    Event, Limiter, Limits, Mode, Observed, Share, Shared, Stats, Switch, Switched,
+    Combined, Event, Fair, Limiter, Limits, Mode, Observed, Share, Shared, Switch, Switched,
+    WhenFull,
 };
 use paceline::policy::{Decision, Policy};
 use paceline::prelude::*;
 use paceline::time::Resolution;
 use testkit::clock::jump;
-use testkit::wakes::{Driven, counter};
+use testkit::wakes::counter;
 
+use super::{bucket, queued, spawned, used};
 use crate::stream::pace_by_key::EvenKeys;
-use crate::timed::{ms, now, since};
+use crate::timed::{ms, now, since, sleep};
 
 const MODES: [Mode; 3] = [Mode::Active, Mode::Shadow, Mode::Off];
 
@@ -23,8 +28,7 @@ type Answer<E> = Poll<Result<Decision, E>>;
 const PASS: Answer<Infallible> = Poll::Ready(Ok(Decision::Pass));
 
 const fn wait(millis: u64) -> Answer<Infallible> {
-    let retry_in = ms(millis);
-    Poll::Ready(Ok(Decision::Wait { retry_in }))
+    Poll::Ready(Ok(super::wait(millis)))
 }
 
 /// What the three methods answer, each to a handle of its own, in the order of the trait.
@@ -50,10 +54,6 @@ where
     (switch, switched, limit)
 }
 
-fn bucket(burst: u32) -> TokenBucket {
-    TokenBucket::new(Rate::new(1, ms(100)), burst)
-}
-
 /// The requests that were shadowed, and how many of them were held back and had no answer.
 fn counts(switch: &Switch) -> (u64, u64, u64) {
     let stats = switch.stats();
@@ -65,76 +65,50 @@ async fn a_mode_that_is_kept_elsewhere_is_refreshed_before_each_request_and_not_
     let asked = Arc::new(Mutex::new(0));
     let counts = Arc::clone(&asked);
     let switch = Switch::with_refresh(move || *counts.lock().unwrap() += 1);
-    let limit = Interval::every(ms(100)).shared().switched(&switch);
-    assert!(limit.try_acquire(1).await.is_pass());
+    let limit = used(100).switched(&switch);
     assert!(!limit.try_acquire(1).await.is_pass());
     switch.set(Mode::Shadow, Share::percent(50));
-    assert_eq!(
-        (switch.mode(), switch.share()),
-        (Mode::Shadow, Share::percent(50))
-    );
+    let read = (switch.mode(), switch.share());
+    assert_eq!(read, (Mode::Shadow, Share::percent(50)));
     assert!(limit.try_acquire(1).await.is_pass());
     switch.set_mode(Mode::Off);
     assert!(limit.try_acquire(1).await.is_pass());
-    assert_eq!((switch.mode(), *asked.lock().unwrap()), (Mode::Off, 4));
+    assert_eq!((switch.mode(), *asked.lock().unwrap()), (Mode::Off, 3));
 }
 
 /// As one that reads the mode at once.
 #[tokio::test(start_paused = true)]
 async fn a_refresh_may_set_the_mode_of_the_request_that_asks() {
-    let cell = Arc::new(std::sync::OnceLock::<Switch>::new());
+    let cell = Arc::new(OnceLock::<Switch>::new());
     let own = Arc::clone(&cell);
     let switch = Switch::with_refresh(move || own.get().unwrap().set_mode(Mode::Off));
     cell.set(switch.clone()).unwrap();
-    let limit = Interval::every(ms(100)).shared().switched(&switch);
-    assert!(limit.try_acquire(1).await.is_pass() && limit.try_acquire(1).await.is_pass());
-    assert_eq!(limit.limiter().stats().passed, 0);
+    assert!(used(100).switched(&switch).try_acquire(1).await.is_pass());
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_limit_binds_each_method_waits_in_active_and_passes_in_the_other_modes() {
-    let expected = [
-        (Mode::Active, [wait(100); 3], (0, 0, 0)),
-        (Mode::Shadow, [PASS; 3], (2, 2, 0)),
-        (Mode::Off, [PASS; 3], (0, 0, 0)),
-    ];
-    for (mode, expected, counted) in expected {
-        let (switch, limiter, limit) = switched(bucket(1));
-        assert!(limit.try_acquire(1).is_pass());
-        switch.set_mode(mode);
-        assert_eq!(answers(&limiter, 1), expected, "{mode:?}");
-        assert_eq!(counts(&switch), counted, "{mode:?}");
-        assert_eq!(limit.stats().waiting, 0);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_conforms_is_charged_in_active_and_shadow_but_not_when_off_and_not_by_a_look() {
-    for (mode, passed, shadowed) in [
-        (Mode::Active, 2, 0),
-        (Mode::Shadow, 2, 2),
-        (Mode::Off, 0, 0),
+async fn each_method_answers_as_the_mode_says_and_charges_what_conforms_if_it_is_no_look() {
+    let never = Poll::Ready(Ok(Decision::Never { capacity: 6 }));
+    // The mode, what is spent, and the cost; the answer, the requests that the limit passes, and the counts of the switch.
+    for (mode, spent, cost, answer, passed, counted) in [
+        (Mode::Active, 0, 2, PASS, 2, (0, 0, 0)),
+        (Mode::Shadow, 0, 2, PASS, 2, (2, 0, 0)),
+        (Mode::Off, 0, 2, PASS, 0, (0, 0, 0)),
+        (Mode::Active, 6, 1, wait(100), 0, (0, 0, 0)),
+        (Mode::Shadow, 6, 1, PASS, 0, (2, 2, 0)),
+        (Mode::Off, 6, 1, PASS, 0, (0, 0, 0)),
+        (Mode::Active, 0, 7, never, 0, (0, 0, 0)),
+        (Mode::Shadow, 0, 7, PASS, 0, (2, 2, 0)),
+        (Mode::Off, 0, 7, PASS, 0, (0, 0, 0)),
     ] {
         let (switch, limiter, limit) = switched(bucket(6));
+        limit.charge(spent);
         switch.set_mode(mode);
-        assert_eq!(answers(&limiter, 2), [PASS; 3]);
-        assert_eq!(limit.stats().passed, passed, "{mode:?}");
-        assert_eq!(counts(&switch), (shadowed, 0, 0), "{mode:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_can_never_pass_is_refused_in_active_only() {
-    let never = Poll::Ready(Ok(Decision::Never { capacity: 5 }));
-    for (mode, expected, held_back) in [
-        (Mode::Active, never, 0),
-        (Mode::Shadow, PASS, 2),
-        (Mode::Off, PASS, 0),
-    ] {
-        let (switch, limiter, _) = switched(bucket(5));
-        switch.set_mode(mode);
-        assert_eq!(answers(&limiter, 6), [expected; 3], "{mode:?}");
-        assert_eq!(counts(&switch), (held_back, held_back, 0), "{mode:?}");
+        let case = format!("{mode:?}, {spent} of 6 are spent, cost {cost}");
+        assert_eq!(answers(&limiter, cost), [answer; 3], "{case}");
+        assert_eq!(counts(&switch), counted, "{case}");
+        let stats = limit.stats();
+        assert_eq!((stats.passed, stats.waiting), (passed, 0), "{case}");
     }
 }
 
@@ -164,26 +138,54 @@ async fn a_waiter_passes_at_once_when_the_switch_turns_and_leaves_the_queue() {
         |switch| switch.set(Mode::Off, Share::NONE),
     ];
     for turn in turns {
-        let start = now();
         let (switch, limiter, limit) = switched(Interval::every(ms(3_600_000)));
         limiter.acquire_one().await;
         // The first waits for a timer, and the others for their turn.
-        let waiting: Vec<_> = (0..3)
-            .map(|_| tokio::spawn(limiter.acquire_one()))
-            .collect();
-        jump(ms(50)).await;
-        tokio::task::yield_now().await;
+        let passed = spawned([(); 3].map(|()| limiter.acquire(1)));
+        sleep(50).await;
         assert_eq!(limit.stats().waiting, 3);
 
         turn(&switch);
-        for task in waiting {
-            task.await.unwrap();
+        assert_eq!(passed.await, [50; 3]);
+        let stats = limit.stats();
+        let counted = (stats.waiting, stats.passed);
+        assert_eq!(counted, (0, 1), "nothing passed before its time");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_request_waits_for_it_passes_at_once_when_the_switch_turns() {
+    const LONG: u64 = 3_600_000;
+    for (mode, held_back) in [(Mode::Shadow, 6), (Mode::Off, 0)] {
+        let (switch, every) = (Switch::new(), Interval::every(ms(LONG)));
+        let users = every.keyed().switched(&switch);
+        let full = every.keyed().with_max_keys(1).switched(&switch);
+        let sharing = every.keyed().with_max_keys(1);
+        let sharing = sharing.with_when_full(WhenFull::Share(every));
+        let sharing = sharing.switched(&switch);
+        let clients = Fair::new(FairShare::new(1, ms(LONG))).switched(&switch);
+        let both = Combined::new((used(LONG), used(LONG))).switched(&switch);
+        for passes in [
+            users.acquire(1, 1).now_or_never(),
+            full.acquire(1, 1).now_or_never(),
+            sharing.acquire(1, 1).now_or_never(),
+            sharing.acquire(2, 1).now_or_never(),
+            clients.acquire(1, 1).now_or_never(),
+        ] {
+            assert_eq!(passes, Some(Ok(())));
         }
-        assert_eq!(since(start), 50);
-        let Stats {
-            waiting, passed, ..
-        } = limit.stats();
-        assert_eq!((waiting, passed), (0, 1), "nothing passed before its time");
+        let passed = spawned([
+            used(LONG).switched(&switch).acquire(1).boxed(),
+            users.acquire(1, 1).boxed(),
+            full.acquire(2, 1).boxed(),
+            sharing.acquire(3, 1).boxed(),
+            clients.acquire(1, 1).boxed(),
+            both.acquire(1).boxed(),
+        ]);
+        sleep(10).await;
+        switch.set_mode(mode);
+        assert_eq!(passed.await, [10; 6], "{mode:?}");
+        assert_eq!(switch.stats().held_back, held_back);
     }
 }
 
@@ -209,8 +211,7 @@ async fn a_look_that_waits_ends_when_the_switch_turns() {
 async fn a_waiter_that_is_shadowed_takes_the_permit_that_is_due() {
     let (switch, limiter, limit) = switched(Interval::every(ms(100)));
     limiter.acquire_one().await;
-    let mut waits = Driven::new(limiter.acquire_one());
-    assert!(waits.poll().is_pending());
+    let mut waits = queued(limiter.acquire_one());
     jump(ms(100)).await;
     switch.set_mode(Mode::Shadow);
     assert!(waits.poll().is_ready());
@@ -219,29 +220,11 @@ async fn a_waiter_that_is_shadowed_takes_the_permit_that_is_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_wait_again_when_the_switch_is_active_again() {
-    let start = now();
-    let (switch, limiter, _) = switched(Interval::every(ms(100)));
-    for mode in [Mode::Off, Mode::Shadow] {
-        switch.set_mode(mode);
-        for _ in 0..9 {
-            limiter.acquire_one().await;
-        }
-    }
-    assert_eq!(since(start), 0);
-    switch.set_mode(Mode::Active);
-    limiter.acquire_one().await;
-    limiter.acquire(1).await.unwrap();
-    assert_eq!(since(start), 200);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_leaves_no_trace_in_the_queue_and_in_the_switch() {
     for mode in MODES {
         let (switch, limiter, limit) = switched(Interval::every(ms(100)));
         limiter.acquire_one().await;
-        let mut dropped = Driven::new(limiter.acquire_one());
-        assert!(dropped.poll().is_pending());
+        let dropped = queued(limiter.acquire_one());
         let mut given_up = limiter.clone();
         let (waker, woken) = counter();
         let mut cx = Context::from_waker(&waker);
@@ -262,8 +245,7 @@ async fn a_request_that_is_dropped_leaves_no_trace_in_the_queue_and_in_the_switc
 async fn the_latest_task_is_woken() {
     let (switch, limiter, _) = switched(Interval::every(ms(100)));
     limiter.acquire_one().await;
-    let mut waits = Driven::new(limiter.acquire_one());
-    assert!(waits.poll().is_pending());
+    let mut waits = queued(limiter.acquire_one());
     waits.change_task();
     assert!(waits.poll().is_pending());
     let wakes = waits.wakes();
@@ -272,17 +254,6 @@ async fn the_latest_task_is_woken() {
     switch.set_mode(Mode::Off);
     assert_eq!(waits.wakes(), wakes + 1);
     assert!(waits.poll().is_ready());
-}
-
-#[tokio::test(start_paused = true)]
-async fn shadow_takes_no_more_than_the_limit_grants() {
-    let (switch, limiter, limit) = switched(bucket(5));
-    switch.set_mode(Mode::Shadow);
-    for _ in 0..1_000 {
-        limiter.acquire_one().await;
-    }
-    assert_eq!(limit.stats().passed, 5);
-    assert_eq!(counts(&switch), (1_000, 995, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -362,7 +333,6 @@ struct ServerState {
     answers: VecDeque<Answer<&'static str>>,
     asked: usize,
     left: usize,
-    waker: Option<Waker>,
 }
 
 impl Server {
@@ -382,10 +352,9 @@ impl Server {
 impl Limiter for Server {
     type Error = &'static str;
 
-    fn poll_decide(&mut self, _: u32, cx: &mut Context<'_>) -> Answer<&'static str> {
+    fn poll_decide(&mut self, _: u32, _: &mut Context<'_>) -> Answer<&'static str> {
         let mut state = self.0.lock().unwrap();
         state.asked += 1;
-        state.waker = Some(cx.waker().clone());
         state.answers.pop_front().unwrap()
     }
 
@@ -503,76 +472,20 @@ async fn a_stream_paced_by_key_is_limited_for_the_share_and_feels_a_larger_one()
 
 #[tokio::test(start_paused = true)]
 async fn it_goes_around_an_observer_and_an_observer_around_it() {
-    let limit = bucket(1).shared();
     let switch = Switch::new().with_mode(Mode::Shadow);
-    let inside = Arc::new(Mutex::new(Vec::new()));
-    let outside = Arc::new(Mutex::new(Vec::new()));
-    let note = |events: &Arc<Mutex<Vec<bool>>>| {
-        let events = Arc::clone(events);
+    let events = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
+    let [inside, outside] = events.clone().map(|events| {
         move |event: Event| {
             let passed = matches!(event, Event::Passed { .. });
             events.lock().unwrap().push(passed);
         }
-    };
-    let limit = Switched::new(Observed::new(limit, note(&inside)), switch);
-    let limit = Observed::new(limit, note(&outside));
+    });
+    let limit = Observed::new(bucket(1).shared(), inside);
+    let limit = Observed::new(limit.switched(&switch), outside);
     limit.acquire_one().await;
-    limit.acquire_one().await;
-    assert_eq!(*inside.lock().unwrap(), [true, false]);
+    assert_eq!(stream::iter([1]).pace(limit).count().await, 1);
     // The second one passed only in shadow mode, which is an event of its own.
-    assert_eq!(*outside.lock().unwrap(), [true, false]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_requests_by_hand_work_on_it_and_can_be_sent() {
-    let start = now();
-    let (switch, limiter, limit) = switched(Interval::every(ms(100)));
-    limiter.acquire_one().await;
-    let refused = limiter.acquire_within(1, ms(50)).await.unwrap_err();
-    assert!(refused.is_too_late());
-    assert_eq!((since(start), limit.stats().waiting), (0, 0));
-    limiter.acquire_within(1, ms(100)).await.unwrap();
-    assert!(limiter.acquire(0).await.is_ok());
-    let handle = limiter.clone();
-    let tried = tokio::spawn(async move { handle.try_acquire(1).await });
-    assert_eq!(tried.await.unwrap(), Decision::Wait { retry_in: ms(100) });
-    switch.set_mode(Mode::Off);
-    assert!(limiter.try_acquire(1).await.is_pass());
-    assert_eq!(since(start), 100);
-}
-
-/// 0 %, then 1 %, then all: at each step the switch says what the next one will do.
-#[tokio::test(start_paused = true)]
-async fn a_dark_launch_goes_from_no_key_to_one_in_a_hundred_to_all() {
-    let switch = Switch::new().with_share(Share::NONE);
-    let users = Interval::every(ms(1_000)).keyed::<u64>();
-    let users = Switched::new(users, switch.clone());
-    let mut held_back = 0;
-    for (share, refused) in [(0, 0), (1, 13), (100, 1_000)] {
-        switch.set_share(Share::percent(share));
-        let mut now_refused = 0;
-        for user in (0..1_000).chain(0..1_000) {
-            let Ok(limit) = users.at(user);
-            now_refused += u64::from(!limit.try_acquire(1).await.is_pass());
-        }
-        let known = switch.stats().held_back - held_back;
-        held_back += known;
-        assert_eq!((now_refused, now_refused + known), (refused, 1_000));
-        jump(ms(1_000)).await;
+    for events in events {
+        assert_eq!(*events.lock().unwrap(), [true, false]);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn limits_by_key_behind_a_switch_are_asked_by_key_as_those_without_one() {
-    let start = now();
-    let switch = Switch::new();
-    let users = Interval::every(ms(100)).keyed().switched(&switch);
-    users.acquire("ann", 1).await.unwrap();
-    users.acquire_one("bob").await;
-    users.acquire_one("ann").await;
-    assert_eq!(since(start), 100);
-
-    switch.set_mode(Mode::Off);
-    users.acquire_one("ann").await;
-    assert_eq!(since(start), 100);
 }
