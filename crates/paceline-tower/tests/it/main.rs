@@ -17,7 +17,6 @@ mod pace;
 mod recorded;
 mod schedules;
 mod shed;
-mod shed_switched;
 mod timed;
 mod vectors;
 mod wrapped;
@@ -26,25 +25,52 @@ mod wrapped;
 mod written;
 
 use std::convert::Infallible;
+use std::future::{Pending, Ready, ready};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ::tower::{Service, ServiceExt};
+use ::tower::util::ServiceFn;
+use ::tower::{Service, ServiceExt, service_fn};
 use http::{Request, Response};
 use paceline::limiter::{Limiter, PolicyExt, Shared};
 use paceline::policy::{Decision, TokenBucket};
 use paceline::time::Rate;
+use testkit::probe::service::InnerError;
 
 /// A request and its response.
 async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Response, S::Error> {
     service.ready().await?.call(request).await
 }
 
+type Answering<R, P> = ServiceFn<fn(R) -> Ready<Result<P, Infallible>>>;
+
 /// A service that answers with the request.
-fn echo()
--> impl Service<u32, Response = u32, Error = Infallible, Future: Send> + Clone + Send + Sync {
-    ::tower::service_fn(|n: u32| async move { Ok(n) })
+fn echo() -> Answering<u32, u32> {
+    service_fn(|n| ready(Ok(n)))
+}
+
+/// An HTTP service that answers with 200.
+fn hello() -> Answering<Request<()>, Response<String>> {
+    service_fn(|_| ready(Ok(Response::new("hello".to_owned()))))
+}
+
+/// It fails instead of becoming ready.
+#[derive(Clone)]
+struct NeverReady;
+
+impl Service<Request<()>> for NeverReady {
+    type Response = Response<String>;
+    type Error = InnerError;
+    type Future = Pending<Result<Response<String>, InnerError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), InnerError>> {
+        Poll::Ready(Err(InnerError))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        unreachable!("it is never ready")
+    }
 }
 
 /// `n` at once, then `n` a second.
@@ -54,10 +80,6 @@ fn per_second(n: u32) -> Shared<TokenBucket> {
 
 fn get(path: &str) -> Request<()> {
     Request::get(path).body(()).unwrap()
-}
-
-fn no_content() -> Response<String> {
-    Response::builder().status(204).body(String::new()).unwrap()
 }
 
 /// A limiter whose answer is under way for some polls, as that of a server. A clone is another handle.

@@ -1,10 +1,10 @@
 //! Layers with a switch and with an observer.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-use ::tower::{Layer, Service, ServiceExt, service_fn};
-use http::{Request, Response};
+use ::tower::{Layer, Service, ServiceExt};
+use futures::future::join_all;
+use http::Request;
 use paceline::concurrency::{Adaptive, KeyedPermits, Outcome, Permits};
 use paceline::limiter::{
     Event, KeyedAt, Line, Mode, Observed, PolicyExt, Share, Shared, Switch, SwitchExt, Switched,
@@ -12,24 +12,27 @@ use paceline::limiter::{
 use paceline::policy::{FixedWindow, Interval};
 use paceline_tower::{AdaptiveLayer, ConcurrencyLayer, EnforceLayer, For, PaceLayer};
 use testkit::probe::service::{Inner, Part};
+use testkit::wakes::Driven;
 
-use super::{call, echo, get};
+use super::{call, echo, get, hello};
 use crate::recorded::{Recorded, outcomes, success};
 use crate::timed::{ms, now, since, sleep};
 
-fn second<T>(service: &T) -> impl Future<Output = bool> + use<T>
-where
-    T: Service<u32, Future: Send> + Clone,
-{
-    let mut service = service.clone();
-    async move {
-        let _first = call(&mut service, 1).await;
-        call(&mut service, 1).await.is_ok()
-    }
-}
-
 fn once() -> FixedWindow {
     FixedWindow::new(1, ms(1_000))
+}
+
+/// Each request is its key.
+const ITSELF: fn(&u32) -> Option<u32> = |n| Some(*n);
+
+/// Whether the second of two requests passes, while what the first returned is held.
+async fn second<S, R: Clone>(service: &S, request: R) -> bool
+where
+    S: Service<R> + Clone,
+{
+    let mut service = service.clone();
+    let _first = call(&mut service, request.clone()).await;
+    call(&mut service, request).await.is_ok()
 }
 
 /// Each mode, and whether the second request passes. At least once it goes back from a mode that lets all pass.
@@ -42,53 +45,50 @@ const MODES: [(Mode, bool); 4] = [
 
 #[tokio::test(start_paused = true)]
 async fn a_switch_turns_every_layer_off_and_on_while_it_serves() {
-    let key = |n: &u32| Some(*n);
     let switch = Switch::new();
-    let enforce = EnforceLayer::new(once().shared().switched(&switch)).layer(echo());
-    let by_key = EnforceLayer::by_key(once().keyed().switched(&switch), key).layer(echo());
-    let costed = EnforceLayer::by_key(once().keyed().switched(&switch), key);
-    let costed = costed.costing(|_: &u32| 1).layer(echo());
-    let pace = PaceLayer::new(once().shared().switched(&switch));
-    let pace = pace.within(ms(10)).layer(echo());
-    let paced = PaceLayer::by_key(once().keyed().switched(&switch), key);
-    let paced = paced.within(ms(10)).layer(echo());
+    let one = || once().shared().switched(&switch);
+    let keyed = || once().keyed().switched(&switch);
+    let enforce = EnforceLayer::new(one()).layer(echo());
+    let by_key = EnforceLayer::by_key(keyed(), ITSELF).layer(echo());
+    let costed = EnforceLayer::by_key(keyed(), ITSELF).costing(|_: &u32| 1);
+    let costed = costed.layer(echo());
+    let pace = PaceLayer::new(one()).within(ms(10)).layer(echo());
+    let paced = PaceLayer::by_key(keyed(), ITSELF).within(ms(10));
+    let paced = paced.layer(echo());
     for (mode, passes) in MODES {
         switch.set_mode(mode);
-        assert_eq!(second(&enforce).await, passes, "{mode:?}");
-        assert_eq!(second(&by_key).await, passes, "{mode:?}");
-        assert_eq!(second(&costed).await, passes, "{mode:?}");
-        assert_eq!(second(&pace).await, passes, "{mode:?}");
-        assert_eq!(second(&paced).await, passes, "{mode:?}");
+        let second = [
+            second(&enforce, 1).await,
+            second(&by_key, 1).await,
+            second(&costed, 1).await,
+            second(&pace, 1).await,
+            second(&paced, 1).await,
+        ];
+        assert_eq!(second, [passes; 5], "{mode:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_switch_turns_permits_off_and_on_while_they_serve() {
-    let body = [Part::Data(b"a"), Part::Data(b"b")];
-    let inner = Inner::new().with_body(&body);
+    let inner = Inner::new().with_body(&[Part::Data(b"a"), Part::Data(b"b")]);
     let switch = Switch::new();
     let one = ConcurrencyLayer::new(Permits::new(1).switched(&switch));
-    let mut one = one.at_once().layer(inner.clone());
+    let one = one.at_once().layer(inner.clone());
     let path = |request: &Request<()>| Some(request.uri().path().to_owned());
     let by_key = ConcurrencyLayer::by_key(KeyedPermits::new(1).switched(&switch), path);
-    let mut by_key = by_key.at_once().layer(inner.clone());
+    let by_key = by_key.at_once().layer(inner.clone());
     let header = For::header(KeyedPermits::new(1).switched(&switch), "x-user");
     let header = ConcurrencyLayer::with_terms(header);
-    let mut header = header.at_once().layer(inner);
-    let ann = || Request::get("/").header("x-user", "ann").body(()).unwrap();
+    let header = header.at_once().layer(inner);
+    let ann = Request::get("/").header("x-user", "ann").body(()).unwrap();
     for (mode, passes) in MODES {
         switch.set_mode(mode);
-        let _held = call(&mut one, get("/")).await;
-        assert_eq!(call(&mut one, get("/")).await.is_ok(), passes, "{mode:?}");
-        let _held = call(&mut by_key, get("/")).await;
-        assert_eq!(
-            call(&mut by_key, get("/")).await.is_ok(),
-            passes,
-            "{mode:?}"
-        );
-        assert!(call(&mut by_key, get("/other")).await.is_ok());
-        let _held = call(&mut header, ann()).await;
-        assert_eq!(call(&mut header, ann()).await.is_ok(), passes, "{mode:?}");
+        let second = [
+            second(&one, get("/")).await,
+            second(&by_key, get("/")).await,
+            second(&header, ann.clone()).await,
+        ];
+        assert_eq!(second, [passes; 3], "{mode:?}");
     }
 }
 
@@ -104,7 +104,7 @@ async fn a_switched_adaptive_layer_reports_for_the_requests_that_have_a_permit()
     for (mode, passes) in MODES {
         switch.set_mode(mode);
         let calls = [1, 2].map(|_| service.clone().oneshot(get("/")));
-        let done = futures::future::join_all(calls).await;
+        let done = join_all(calls).await;
         let passed = done.iter().filter(|done| done.is_ok()).count();
         assert_eq!(passed == 2, passes, "{mode:?}");
     }
@@ -123,21 +123,16 @@ async fn a_switched_adaptive_layer_reports_for_the_requests_that_have_a_permit()
 #[tokio::test(start_paused = true)]
 async fn the_keys_in_the_share_are_those_of_the_switch_for_rates_and_for_permits() {
     let switch = Switch::new().with_share(Share::percent(30));
-    let key = |n: &u32| Some(*n);
-    let rates = EnforceLayer::by_key(once().keyed().switched(&switch), key).layer(echo());
+    let rates = EnforceLayer::by_key(once().keyed().switched(&switch), ITSELF);
+    let rates = rates.layer(echo());
     let permits = KeyedPermits::new(1);
     let held: Vec<_> = (0..200_u32).map(|n| permits.try_acquire(&n)).collect();
-    let layer = ConcurrencyLayer::by_key(permits.switched(&switch), key);
+    let layer = ConcurrencyLayer::by_key(permits.switched(&switch), ITSELF);
     let mut permits = layer.until_response().at_once().layer(echo());
     for n in 0..200_u32 {
-        let is_limited = switch.share().includes(&n);
-        assert!(call(&mut rates.clone(), n).await.is_ok());
-        assert_eq!(
-            call(&mut rates.clone(), n).await.is_err(),
-            is_limited,
-            "{n}"
-        );
-        assert_eq!(call(&mut permits, n).await.is_err(), is_limited, "{n}");
+        let is_free = !switch.share().includes(&n);
+        assert_eq!(second(&rates, n).await, is_free, "{n}");
+        assert_eq!(call(&mut permits, n).await.is_ok(), is_free, "{n}");
     }
     drop(held);
 }
@@ -208,25 +203,24 @@ impl Reports {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_sees_what_becomes_of_each_request_with_each_key() {
-    let key = |n: &u32| Some(*n);
+async fn an_observer_sees_once_what_becomes_of_each_request_with_each_key() {
     let reports = Reports::default();
     let keys = Observed::new(once().keyed(), reports.observer());
-    let layer = EnforceLayer::by_key(keys, key);
-    let mut service = layer.layer(echo());
+    let mut service = EnforceLayer::by_key(keys, ITSELF).layer(echo());
     for n in [1, 2, 1] {
         let _ = call(&mut service, n).await;
     }
     assert_eq!(reports.taken(), ["passed", "passed", "refused"]);
 
     let layer = PaceLayer::new(Observed::new(once().shared(), reports.observer()));
-    let service = layer.layer(echo());
-    call(&mut service.clone(), 1).await.unwrap();
-    let waiting = tokio::spawn(service.oneshot(2));
-    sleep(10).await;
-    waiting.abort();
-    assert!(waiting.await.unwrap_err().is_cancelled());
-    assert_eq!(reports.taken(), ["passed", "gave up"]);
+    let service = layer.max_waiting(1).layer(echo());
+    let calls = (0..3).map(|n| Driven::new(service.clone().oneshot(n)));
+    let mut calls: Vec<_> = calls.collect();
+    let ready = calls.iter_mut().map(|call| call.poll().is_ready());
+    // One passes, one waits, and for the last there is no place.
+    assert_eq!(ready.collect::<Vec<_>>(), [true, false, true]);
+    drop(calls);
+    assert_eq!(reports.taken(), ["passed", "refused", "gave up"]);
 
     let permits = Permits::new(1);
     let layer = ConcurrencyLayer::new(Observed::new(permits.clone(), reports.observer()));
@@ -249,7 +243,7 @@ async fn around_the_switch_an_observer_sees_shadowed_requests_and_inside_it_refu
     let layer = ConcurrencyLayer::new(Observed::new(limit, outside.observer()));
     let mut held = layer.at_once().until_response().layer(echo());
 
-    assert!(second(&rates).await);
+    assert!(second(&rates, 1).await);
     assert_eq!(inside.taken(), ["passed", "refused"]);
     assert_eq!(outside.taken(), ["passed", "shadowed"]);
     call(&mut held, 1).await.unwrap();
@@ -297,8 +291,7 @@ async fn the_type_of_a_layer_says_what_wraps_its_limit() {
         layer: EnforceLayer::new(once().shared().switched(&Switch::new())),
         keys: EnforceLayer::with_terms(keys),
     };
-    let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) };
-    let mut service = app.layer.layer(app.keys.layer(service_fn(answer)));
+    let mut service = app.layer.layer(app.keys.layer(hello()));
     assert!(call(&mut service, get("/")).await.is_ok());
     assert!(call(&mut service, get("/")).await.is_err());
 }
@@ -306,22 +299,16 @@ async fn the_type_of_a_layer_says_what_wraps_its_limit() {
 /// A line that is full or closed has not failed: nothing passes it, although a failure would open the layer.
 #[tokio::test(start_paused = true)]
 async fn what_a_line_refuses_does_not_pass_a_layer_that_is_open_on_failure() {
-    let key = |n: &u32| Some(*n);
     let line = Line::new(once().shared()).with_max_waiting(1);
     let lines = Line::new(once().keyed()).with_max_waiting(1);
     let pace = PaceLayer::new(line.clone());
-    let by_key = PaceLayer::by_key(lines.clone(), key);
+    let by_key = PaceLayer::by_key(lines.clone(), ITSELF);
     let seen = PaceLayer::new(Observed::new(line.clone().switched(&Switch::new()), drop));
-    let answers = {
-        let (pace, by_key) = (pace.layer(echo()), by_key.layer(echo()));
-        let pace = [1; 4].map(|n| pace.clone().oneshot(n));
-        let by_key = [1; 4].map(|n| by_key.clone().oneshot(n));
-        futures::join!(
-            futures::future::join_all(pace),
-            futures::future::join_all(by_key)
-        )
-    };
-    for answers in [answers.0, answers.1] {
+    let enforce = EnforceLayer::new(line.clone());
+    let at_once = [1; 4].map(|n| pace.layer(echo()).oneshot(n));
+    let by_key_at_once = [1; 4].map(|n| by_key.layer(echo()).oneshot(n));
+    let (one, keyed) = futures::join!(join_all(at_once), join_all(by_key_at_once));
+    for answers in [one, keyed] {
         let passed = answers.iter().filter(|answer| answer.is_ok()).count();
         assert_eq!(passed, 2, "one at once, and the one that waits");
         assert!(answers[2].as_ref().unwrap_err().is_no_room());
@@ -329,30 +316,15 @@ async fn what_a_line_refuses_does_not_pass_a_layer_that_is_open_on_failure() {
     line.close();
     lines.close();
     for n in 2..5 {
-        assert!(
-            pace.layer(echo())
-                .oneshot(n)
-                .await
-                .unwrap_err()
-                .is_no_room()
-        );
-        assert!(
-            by_key
-                .layer(echo())
-                .oneshot(n)
-                .await
-                .unwrap_err()
-                .is_no_room()
-        );
-        assert!(
-            seen.layer(echo())
-                .oneshot(n)
-                .await
-                .unwrap_err()
-                .is_no_room()
-        );
-        let enforce = EnforceLayer::new(line.clone()).layer(echo());
-        assert!(enforce.oneshot(n).await.unwrap_err().is_no_room());
+        let answers = [
+            pace.layer(echo()).oneshot(n).await,
+            by_key.layer(echo()).oneshot(n).await,
+            seen.layer(echo()).oneshot(n).await,
+            enforce.layer(echo()).oneshot(n).await,
+        ];
+        for answer in answers {
+            assert!(answer.unwrap_err().is_no_room());
+        }
     }
     let failures = [pace.failures(), by_key.failures(), seen.failures()];
     assert_eq!(failures.map(|failures| failures.errors), [0; 3]);
