@@ -6,7 +6,6 @@ mod policies;
 
 use std::fmt::{Display, Write as _};
 use std::fs;
-use std::path::Path;
 
 // Each is readable on white and on black, and so is white text on it.
 const BLUE: &str = "#2f7de1";
@@ -15,11 +14,10 @@ const RED: &str = "#e5484d";
 
 /// Fails if the file is another picture. Writes it if the variable `DRAW` is set.
 fn check(path: &str, picture: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("DRAW").is_some() {
-        return fs::write(file, picture).unwrap();
+        return fs::write(path, picture).unwrap();
     }
-    let is_drawn = fs::read_to_string(file).is_ok_and(|drawn| drawn == picture);
+    let is_drawn = fs::read_to_string(path).is_ok_and(|drawn| drawn == picture);
     let hint = "run scripts/pictures, and look at the picture";
     assert!(is_drawn, "{path} is not what the code does: {hint}");
 }
