@@ -1,10 +1,8 @@
 //! The layer whose permits follow what the responses say.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
 
 use ::tower::{Layer, Service, ServiceExt, service_fn};
-use fastrand::Rng;
 use futures::FutureExt;
 use futures::future::join_all;
 use http::{Request, Response};
@@ -13,7 +11,7 @@ use paceline::concurrency::{Adaptive, Aimd, Controller, Gradient, Outcome};
 use paceline::time::Tick;
 use paceline_tower::{AdaptiveLayer, BadKey, Failures, For};
 use testkit::clock::jump;
-use testkit::probe::service::{Inner, InnerError, Part, Stage, TestBody};
+use testkit::probe::service::{Inner, InnerError, Part, Stage};
 use testkit::wakes::Driven;
 
 use super::{NeverReady, call, echo, get, hello};
@@ -232,44 +230,39 @@ async fn terms_choose_the_limit_of_a_request() {
 #[tokio::test(start_paused = true)]
 async fn in_flight_is_never_above_the_limit_of_the_moment_on_random_schedules() {
     for seed in 0..2_000 {
-        let mut rng = Rng::with_seed(seed);
-        let start = rng.u32(1..=6);
-        if rng.bool() {
+        fastrand::seed(seed);
+        let start = fastrand::u32(1..=6);
+        if fastrand::bool() {
             let aimd = Aimd::new(1, 6).with_start(start);
-            random_schedule(&mut rng, Adaptive::new(aimd)).await;
+            random_schedule(Adaptive::new(aimd)).await;
         } else {
             let gradient = Gradient::new(1, 6).with_start(start).with_window(ms(5));
-            random_schedule(&mut rng, Adaptive::new(gradient)).await;
+            random_schedule(Adaptive::new(gradient)).await;
         }
     }
 }
 
-async fn random_schedule<C: Controller + Clone>(rng: &mut Rng, adaptive: Adaptive<C>) {
+async fn random_schedule<C: Controller + Clone>(adaptive: Adaptive<C>) {
     let frames = [Part::Data(b"a"), Part::Trailers];
     let inner = Inner::new().with_body(&frames).taking(ms(2));
-    let (drops, dice) = (rng.u8(1..9), Arc::new(Mutex::new(rng.fork())));
-    let layer = AdaptiveLayer::new(adaptive.clone()).classifying(
-        move |_: &Result<Response<TestBody>, InnerError>, latency| match dice
-            .lock()
-            .unwrap()
-            .u8(..10)
-        {
-            roll if roll < drops => Outcome::Dropped,
-            9 => Outcome::Ignored,
-            _ => Outcome::Success { latency },
-        },
-    );
+    let drops = fastrand::u8(1..9);
+    let outcome = move |_: &Result<_, _>, latency| match fastrand::u8(..10) {
+        dice if dice < drops => Outcome::Dropped,
+        9 => Outcome::Ignored,
+        _ => Outcome::Success { latency },
+    };
+    let layer = AdaptiveLayer::new(adaptive.clone()).classifying(outcome);
     let service = layer.layer(inner.clone());
     let mut calls = Vec::new();
     for _ in 0..60 {
         let before = (adaptive.permits().in_use(), adaptive.permits().limit());
-        match rng.usize(..=calls.len()) {
+        match fastrand::usize(..=calls.len()) {
             index if index == calls.len() => {
                 let mut service = service.clone();
                 calls.push(Stage::new(service.call(get("/"))));
             }
-            index if rng.u8(..6) == 0 => drop(calls.swap_remove(index)),
-            _ if rng.u8(..6) == 0 => jump(ms(rng.u64(..4))).await,
+            index if fastrand::u8(..6) == 0 => drop(calls.swap_remove(index)),
+            _ if fastrand::u8(..6) == 0 => jump(ms(fastrand::u64(..4))).await,
             index => Stage::step(&mut calls, index),
         }
         let (in_use, limit) = (adaptive.permits().in_use(), adaptive.permits().limit());

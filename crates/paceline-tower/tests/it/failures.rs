@@ -4,17 +4,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use ::tower::{Layer, Service, ServiceExt};
 use futures::future::join_all;
 use paceline::concurrency::{Admit, Permits};
 use paceline::limiter::{Event, PolicyExt};
-use paceline::policy::{Decision, Interval, Policy};
+use paceline::policy::{AlignedWindow, Alignment, Interval};
 use paceline::shed::{Class, WorkerUtilization};
-use paceline::time::Tick;
+use paceline::time::WallClock;
 use paceline_tower::{
     ConcurrencyLayer, EnforceLayer, Error, Failures, LimitLayer, OnFailure, PaceLayer, ShedLayer,
 };
+use testkit::clock::jump;
 use testkit::wakes::Driven;
 
 use super::{Answering, Remote, call, echo, per_second};
@@ -103,107 +105,67 @@ async fn a_function_for_the_key_the_cost_or_the_class_that_panics_is_a_failure()
     fails(PaceLayer::new(per_second(1)).costing(costing), 13, cost).await;
 }
 
-/// An interval that panics while the test wants it.
-#[derive(Clone)]
-struct Fragile {
-    interval: Interval,
-    panics: Arc<AtomicBool>,
-}
-
-impl Fragile {
-    fn new() -> Self {
-        Self {
-            interval: Interval::every(ms(100)),
-            panics: Arc::default(),
-        }
-    }
-
-    fn set_panics(&self, panics: bool) {
-        self.panics.store(panics, Ordering::Relaxed);
-    }
-
-    fn check(&self) {
-        assert!(!self.panics.load(Ordering::Relaxed), "planted");
-    }
-}
-
-impl Policy for Fragile {
-    type State = <Interval as Policy>::State;
-
-    fn fresh(&self, now: Tick) -> Self::State {
-        self.interval.fresh(now)
-    }
-
-    fn decide(&self, state: &mut Self::State, now: Tick, cost: u32) -> Decision {
-        self.check();
-        self.interval.decide(state, now, cost)
-    }
-
-    fn peek(&self, state: &Self::State, now: Tick, cost: u32) -> Decision {
-        self.check();
-        self.interval.peek(state, now, cost)
-    }
-
-    fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
-        self.interval.refund(state, now, cost);
-    }
-
-    fn retune(&self, old: &Self, state: &mut Self::State, now: Tick) {
-        self.interval.retune(&old.interval, state, now);
-    }
-
-    fn settled_at(&self, state: &Self::State) -> Tick {
-        self.interval.settled_at(state)
-    }
+/// A policy of one request in 100 ms. After each window it reads its clock, which panics while the flag is set.
+fn fragile() -> (AlignedWindow, Arc<AtomicBool>) {
+    let panics = Arc::new(AtomicBool::new(false));
+    let (flag, wall) = (Arc::clone(&panics), WallClock::starting_at(Duration::ZERO));
+    let clock = WallClock::new(move || {
+        assert!(!flag.load(Ordering::Relaxed), "planted");
+        wall.now()
+    });
+    let window = AlignedWindow::new(1, Alignment::Every(ms(100)));
+    (window.with_clock(clock), panics)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_panics_is_a_failure_and_the_limit_goes_on_after_it() {
-    let policy = Fragile::new();
-    let layer = EnforceLayer::new(policy.clone().shared());
+    let (policy, panics) = fragile();
+    let layer = EnforceLayer::new(policy.shared());
     let mut service = layer.layer(echo());
     assert!(call(&mut service, 0).await.is_ok());
-    policy.set_panics(true);
+    sleep(100).await;
+    panics.store(true, Ordering::Relaxed);
     assert!(call(&mut service, 0).await.is_ok());
     assert!(call(&mut service, 0).await.is_ok());
     assert_eq!(layer.failures(), counted(|f| f.panics = 2));
-    policy.set_panics(false);
+    panics.store(false, Ordering::Relaxed);
+    assert!(call(&mut service, 0).await.is_ok());
     assert!(call(&mut service, 0).await.unwrap_err().is_too_soon());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_panics_while_requests_wait_lets_all_of_them_go() {
-    for on_failure in [OnFailure::Open, OnFailure::Closed] {
-        let policy = Fragile::new();
-        let layer = PaceLayer::new(policy.clone().shared()).on_failure(on_failure);
+    for (on_failure, expected) in [(OnFailure::Open, 5), (OnFailure::Closed, 1)] {
+        let (policy, panics) = fragile();
+        let layer = PaceLayer::new(policy.shared()).on_failure(on_failure);
         let service = layer.layer(echo());
         let calls: Vec<_> = (0..5)
             .map(|n| tokio::spawn(service.clone().oneshot(n)))
             .collect();
         sleep(50).await;
-        policy.set_panics(true);
+        panics.store(true, Ordering::Relaxed);
         let done = join_all(calls).await;
         let passed = done.iter().filter(|done| done.as_ref().unwrap().is_ok());
-        let expected = if on_failure == OnFailure::Open { 5 } else { 1 };
         assert_eq!(passed.count(), expected);
         assert_eq!(layer.failures(), counted(|f| f.panics = 4));
 
-        policy.set_panics(false);
+        panics.store(false, Ordering::Relaxed);
         assert!(call(&mut service.clone(), 0).await.is_ok());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_can_be_dropped_while_its_policy_panics() {
-    let policy = Fragile::new();
-    let service = PaceLayer::new(policy.clone().shared()).layer(echo());
+    let (policy, panics) = fragile();
+    let service = PaceLayer::new(policy.shared()).layer(echo());
     call(&mut service.clone(), 0).await.unwrap();
     let calls = (0..3).map(|n| Driven::new(service.clone().oneshot(n)));
     let mut calls: Vec<_> = calls.collect();
     assert!(calls.iter_mut().all(|call| call.poll().is_pending()));
-    policy.set_panics(true);
+    jump(ms(100)).await;
+    panics.store(true, Ordering::Relaxed);
     drop(calls);
-    policy.set_panics(false);
+    panics.store(false, Ordering::Relaxed);
     assert!(call(&mut service.clone(), 0).await.is_ok());
 }
 

@@ -15,7 +15,6 @@ mod names;
 mod pace;
 #[path = "../../../../tests/it/concurrency/recorded.rs"]
 mod recorded;
-mod schedules;
 mod shed;
 mod timed;
 mod vectors;

@@ -6,17 +6,15 @@ use ::tower::{Layer, Service, ServiceExt};
 use futures::future::join_all;
 use http::Request;
 use paceline::concurrency::{Adaptive, KeyedPermits, Outcome, Permits};
-use paceline::limiter::{
-    Event, KeyedAt, Line, Mode, Observed, PolicyExt, Share, Shared, Switch, SwitchExt, Switched,
-};
-use paceline::policy::{FixedWindow, Interval};
+use paceline::limiter::{Event, Line, Mode, Observed, PolicyExt, Switch, SwitchExt};
+use paceline::policy::FixedWindow;
 use paceline_tower::{AdaptiveLayer, ConcurrencyLayer, EnforceLayer, For, PaceLayer};
 use testkit::probe::service::{Inner, Part};
 use testkit::wakes::Driven;
 
-use super::{call, echo, get, hello};
+use super::{call, echo, get};
 use crate::recorded::{Recorded, outcomes, success};
-use crate::timed::{ms, now, since, sleep};
+use crate::timed::ms;
 
 fn once() -> FixedWindow {
     FixedWindow::new(1, ms(1_000))
@@ -120,65 +118,6 @@ async fn a_switched_adaptive_layer_reports_for_the_requests_that_have_a_permit()
     assert_eq!(adaptive.permits().in_use(), 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_keys_in_the_share_are_those_of_the_switch_for_rates_and_for_permits() {
-    let switch = Switch::new().with_share(Share::percent(30));
-    let rates = EnforceLayer::by_key(once().keyed().switched(&switch), ITSELF);
-    let rates = rates.layer(echo());
-    let permits = KeyedPermits::new(1);
-    let held: Vec<_> = (0..200_u32).map(|n| permits.try_acquire(&n)).collect();
-    let layer = ConcurrencyLayer::by_key(permits.switched(&switch), ITSELF);
-    let mut permits = layer.until_response().at_once().layer(echo());
-    for n in 0..200_u32 {
-        let is_free = !switch.share().includes(&n);
-        assert_eq!(second(&rates, n).await, is_free, "{n}");
-        assert_eq!(call(&mut permits, n).await.is_ok(), is_free, "{n}");
-    }
-    drop(held);
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_shadow_mode_more_requests_are_under_way_than_there_are_permits() {
-    let permits = Permits::new(2);
-    let switch = Switch::new().with_mode(Mode::Shadow);
-    let inner = Inner::new().taking(ms(100));
-    let layer = ConcurrencyLayer::new(permits.clone().switched(&switch));
-    let service = layer.until_response().layer(inner.clone());
-    let calls = (0..5).map(|_| tokio::spawn(service.clone().oneshot(get("/"))));
-    let calls: Vec<_> = calls.collect();
-    sleep(50).await;
-    assert_eq!((inner.used().in_flight, permits.in_use()), (5, 2));
-    for call in calls {
-        assert!(call.await.unwrap().is_ok());
-    }
-    assert_eq!((permits.in_use(), switch.stats().held_back), (0, 3));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_change_of_the_switch_lets_requests_go_that_wait() {
-    let start = now();
-    let switch = Switch::new();
-    let limit = Interval::every(ms(1_000)).shared();
-    assert!(limit.try_acquire(1).is_pass());
-    let paced = PaceLayer::new(limit.clone().switched(&switch)).layer(echo());
-    let permits = Permits::new(1);
-    let _held = permits.try_acquire();
-    let layer = ConcurrencyLayer::new(permits.clone().switched(&switch));
-    let held = layer.until_response().layer(echo());
-    let waiting = [
-        tokio::spawn(async move { paced.oneshot(1).await.is_ok() }),
-        tokio::spawn(async move { held.oneshot(1).await.is_ok() }),
-    ];
-    sleep(30).await;
-    assert_eq!((limit.stats().waiting, permits.stats().waiting), (1, 1));
-    switch.set_mode(Mode::Off);
-    for task in waiting {
-        assert!(task.await.unwrap());
-    }
-    assert_eq!(since(start), 30);
-    assert_eq!((limit.stats().waiting, permits.stats().waiting), (0, 0));
-}
-
 /// What was reported, in short.
 #[derive(Clone, Default)]
 struct Reports(Arc<Mutex<Vec<&'static str>>>);
@@ -238,62 +177,18 @@ async fn around_the_switch_an_observer_sees_shadowed_requests_and_inside_it_refu
     let switch = Switch::new().with_mode(Mode::Shadow);
     let rates = Observed::new(once().shared(), inside.observer()).switched(&switch);
     let rates = EnforceLayer::new(Observed::new(rates, outside.observer())).layer(echo());
-    let permits = Permits::new(1);
-    let limit = Observed::new(permits.clone(), inside.observer()).switched(&switch);
-    let layer = ConcurrencyLayer::new(Observed::new(limit, outside.observer()));
-    let mut held = layer.at_once().until_response().layer(echo());
-
     assert!(second(&rates, 1).await);
-    assert_eq!(inside.taken(), ["passed", "refused"]);
-    assert_eq!(outside.taken(), ["passed", "shadowed"]);
-    call(&mut held, 1).await.unwrap();
-    let permit = permits.try_acquire();
-    call(&mut held, 1).await.unwrap();
     assert_eq!(inside.taken(), ["passed", "refused"]);
     assert_eq!(outside.taken(), ["passed", "shadowed"]);
 
     switch.set_mode(Mode::Off);
-    assert!(call(&mut held, 1).await.is_ok() && call(&mut rates.clone(), 1).await.is_ok());
-    assert!(inside.taken().is_empty());
-    assert_eq!(outside.taken(), ["passed", "passed"]);
+    assert!(rates.clone().oneshot(1).await.is_ok());
+    assert_eq!((inside.taken(), outside.taken()), (vec![], vec!["passed"]));
 
     switch.set_mode(Mode::Active);
-    assert!(call(&mut held, 1).await.is_err() && call(&mut rates.clone(), 1).await.is_err());
-    assert_eq!(inside.taken(), ["refused", "refused"]);
-    assert_eq!(outside.taken(), ["refused", "refused"]);
-    drop(permit);
-}
-
-#[tokio::test(start_paused = true)]
-async fn terms_of_your_own_can_have_both_too() {
-    let reports = Reports::default();
-    let switch = Switch::new();
-    let limit = Observed::new(once().shared(), reports.observer()).switched(&switch);
-    let even = For::each(move |n: &u32| Ok((n % 2 == 0).then(|| limit.clone())));
-    let mut service = EnforceLayer::with_terms(even).layer(echo());
-    for n in [0, 1, 2, 3] {
-        assert_eq!(call(&mut service, n).await.is_ok(), n != 2);
-    }
-    switch.set_mode(Mode::Shadow);
-    assert!(call(&mut service, 4).await.is_ok());
-    assert_eq!(reports.taken(), ["passed", "refused", "refused"]);
-}
-
-/// What programs write down: the types with a switch have names, and a layer without one keeps its own.
-#[tokio::test(start_paused = true)]
-async fn the_type_of_a_layer_says_what_wraps_its_limit() {
-    struct App {
-        layer: EnforceLayer<For<Request<()>, Switched<Shared<FixedWindow>>>>,
-        keys: EnforceLayer<For<Request<()>, KeyedAt<String, FixedWindow>>>,
-    }
-    let keys = For::header(once().keyed(), "x-user");
-    let app = App {
-        layer: EnforceLayer::new(once().shared().switched(&Switch::new())),
-        keys: EnforceLayer::with_terms(keys),
-    };
-    let mut service = app.layer.layer(app.keys.layer(hello()));
-    assert!(call(&mut service, get("/")).await.is_ok());
-    assert!(call(&mut service, get("/")).await.is_err());
+    assert!(rates.clone().oneshot(1).await.is_err());
+    assert_eq!(inside.taken(), ["refused"]);
+    assert_eq!(outside.taken(), ["refused"]);
 }
 
 /// A line that is full or closed has not failed: nothing passes it, although a failure would open the layer.
