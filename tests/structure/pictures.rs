@@ -12,6 +12,9 @@ const BLUE: &str = "#2f7de1";
 const PURPLE: &str = "#8e6ad8";
 const RED: &str = "#e5484d";
 
+const MIDDLE: &str = r#"text-anchor="middle""#;
+const END: &str = r#"text-anchor="end""#;
+
 /// Fails if the file is another picture. Writes it if the variable `DRAW` is set.
 fn check(path: &str, picture: &str) {
     if std::env::var_os("DRAW").is_some() {
@@ -53,6 +56,13 @@ impl Picture {
         self.add(format_args!(
             r#"<text x="{x}" y="{y}" {attributes}>{text}</text>"#
         ));
+    }
+
+    /// Writes `0 s` at `left`, and a second more at each step up to the last.
+    fn write_seconds(&mut self, left: usize, step: usize, last: usize, y: usize) {
+        for second in 0..=last {
+            self.write(left + second * step, y, MIDDLE, &format!("{second} s"));
+        }
     }
 
     fn done(mut self) -> String {

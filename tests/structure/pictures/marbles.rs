@@ -5,7 +5,7 @@ use std::fs;
 
 use testkit::marble::{Row, TICK};
 
-use super::{BLUE, PURPLE, Picture, RED, check};
+use super::{BLUE, MIDDLE, PURPLE, Picture, RED, check};
 use crate::source::rust_files;
 
 /// Two rows of a doc comment, which are its doctest.
@@ -102,8 +102,7 @@ impl Timeline {
         picture.add(format_args!(
             r#"<rect y="{middle}" width="{width}" height="{CAPTION}" rx="5" fill-opacity=".1"/>"#
         ));
-        let center = r#"text-anchor="middle""#;
-        picture.write(width / 2, middle + 17, center, &caption);
+        picture.write(width / 2, middle + 17, MIDDLE, &caption);
         output.draw(&mut picture, "output", below);
         picture.done()
     }
