@@ -82,13 +82,12 @@ fn get(path: &str) -> Request<()> {
 }
 
 /// A limiter whose answer is under way for some polls, as that of a server. A clone is another handle.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Remote {
     asked: Arc<Mutex<Asked>>,
     /// How often it is pending, for each request.
     pending: u32,
-    answer: Option<Duration>,
-    fails: bool,
+    answer: Result<Decision, &'static str>,
     /// Of this request.
     polls: u32,
 }
@@ -101,30 +100,30 @@ struct Asked {
 }
 
 impl Remote {
-    /// Each request passes after `pending` polls.
+    fn answering_after(pending: u32, answer: Result<Decision, &'static str>) -> Self {
+        Self {
+            asked: Arc::default(),
+            pending,
+            answer,
+            polls: 0,
+        }
+    }
+
     fn passing_after(pending: u32) -> Self {
-        let mut remote = Self::default();
-        remote.pending = pending;
-        remote
+        Self::answering_after(pending, Ok(Decision::Pass))
+    }
+
+    fn refusing_after(pending: u32, retry_in: Duration) -> Self {
+        Self::answering_after(pending, Ok(Decision::Wait { retry_in }))
+    }
+
+    fn failing_after(pending: u32) -> Self {
+        Self::answering_after(pending, Err("the server is gone"))
     }
 
     /// It never answers.
     fn silent() -> Self {
         Self::passing_after(u32::MAX)
-    }
-
-    /// Each request is refused after `pending` polls.
-    fn refusing_after(pending: u32, retry_in: Duration) -> Self {
-        let mut remote = Self::passing_after(pending);
-        remote.answer = Some(retry_in);
-        remote
-    }
-
-    /// It fails after `pending` polls.
-    fn failing_after(pending: u32) -> Self {
-        let mut remote = Self::passing_after(pending);
-        remote.fails = true;
-        remote
     }
 }
 
@@ -149,14 +148,8 @@ impl Limiter for Remote {
         }
         self.polls = 0;
         asked.under_way -= 1;
-        if self.fails {
-            return Poll::Ready(Err("the server is gone"));
-        }
-        let decision = self
-            .answer
-            .map_or(Decision::Pass, |retry_in| Decision::Wait { retry_in });
-        asked.passed += u32::from(decision.is_pass());
-        Poll::Ready(Ok(decision))
+        asked.passed += u32::from(self.answer == Ok(Decision::Pass));
+        Poll::Ready(self.answer)
     }
 
     fn give_up(&mut self) {
