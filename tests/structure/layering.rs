@@ -76,8 +76,7 @@ fn no_file_imports_from_a_layer_above() {
 
 #[test]
 fn the_map_has_the_folders_of_src_and_no_others() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let entries = ON_THE_MAP.map(|src| fs::read_dir(root.join(src)).unwrap());
+    let entries = ON_THE_MAP.map(|src| fs::read_dir(src).unwrap());
     let entries = entries.into_iter().flatten().map(|entry| entry.unwrap());
     let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
     let folders = folders.map(|entry| entry.file_name().into_string().unwrap());
@@ -97,14 +96,11 @@ fn every_atomic_has_a_model() {
 
 #[test]
 fn every_model_tries_its_file() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (file, model) in MODELLED {
-        let model = fs::read_to_string(root.join(model)).unwrap();
-        assert!(
-            model.contains(&format!("#[path = \"../../{file}\"]")),
-            "{file}"
-        );
-        let file = fs::read_to_string(root.join(file)).unwrap();
+        let model = fs::read_to_string(model).unwrap();
+        let includes = format!("#[path = \"../../{file}\"]");
+        assert!(model.contains(&includes), "{file}");
+        let file = fs::read_to_string(file).unwrap();
         assert!(
             file.contains("use loom::model"),
             "its tests try every order"
@@ -114,9 +110,8 @@ fn every_model_tries_its_file() {
 
 #[test]
 fn every_pure_file_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for file in PURE_FILES {
-        assert!(root.join(file).is_file(), "{file}");
+        assert!(Path::new(file).is_file(), "{file}");
     }
 }
 
@@ -152,18 +147,36 @@ fn in_folders(folders: &[&str], rule: fn(&str, &str) -> Vec<Fault>) -> Vec<Fault
         .collect()
 }
 
+/// What a rule says of each line of code.
+fn faults(path: &str, text: &str, rule: impl Fn(&str) -> Vec<String>) -> Vec<Fault> {
+    let lines = code_lines(text).into_iter();
+    let faults = lines.flat_map(|(line, code)| {
+        let path = path.to_owned();
+        let fault = move |what| Fault {
+            path: path.clone(),
+            line,
+            what,
+        };
+        rule(&code).into_iter().map(fault)
+    });
+    faults.collect()
+}
+
 /// Finds imports from layers above or beside, and imports that are written so that this rule could not see them.
 fn layering(path: &str, text: &str) -> Vec<Fault> {
-    let place = place(path);
-    if EXEMPT.contains(&place.layer) {
+    let Place { layer, is_root } = place(path);
+    if EXEMPT.contains(&layer) {
         return Vec::new();
     }
-    let Some(below) = Map::of_this_house().below(place.layer) else {
-        let what = format!("`{}` is not on the map in DESIGN.md", place.layer);
-        return vec![fault(path, 1, what)];
+    let Some(below) = Map::of_this_house().below(layer) else {
+        return vec![Fault {
+            path: path.to_owned(),
+            line: 1,
+            what: format!("`{layer}` is not on the map in DESIGN.md"),
+        }];
     };
-    let mut faults = Vec::new();
-    for (number, line) in code_lines(text) {
+    faults(path, text, |line| {
+        let mut found = Vec::new();
         let crates = ["crate::", "paceline::"].into_iter();
         for (at, krate) in crates.flat_map(|krate| line.match_indices(krate)) {
             if line[..at].ends_with(is_of_word) {
@@ -172,34 +185,21 @@ fn layering(path: &str, text: &str) -> Vec<Fault> {
             let rest = &line[at + krate.len()..];
             let target = &rest[..rest.find(|c| !is_of_word(c)).unwrap_or(rest.len())];
             if target.is_empty() {
-                faults.push(fault(
-                    path,
-                    number,
-                    "`crate::{…}`: one `use` per module path",
-                ));
-            } else if target != place.layer && !below.contains(target) {
-                let what = format!("`{}` must not know `{target}`", place.layer);
-                faults.push(fault(path, number, what));
+                found.push("`crate::{…}`: one `use` per module path".to_owned());
+            } else if target != layer && !below.contains(target) {
+                found.push(format!("`{layer}` must not know `{target}`"));
             }
         }
         if line.contains("super::super") {
-            faults.push(fault(
-                path,
-                number,
-                "`super::super`: name the path from `crate`",
-            ));
-        } else if place.is_root && has_word(&line, "super::") {
-            faults.push(fault(
-                path,
-                number,
-                "`super::` leaves the folder: name the path from `crate`",
-            ));
+            found.push("`super::super`: name the path from `crate`".to_owned());
+        } else if is_root && has_word(line, "super::") {
+            found.push("`super::` leaves the folder: name the path from `crate`".to_owned());
         }
         if line.contains("use crate as ") || line.contains("use crate;") {
-            faults.push(fault(path, number, "`crate` by another name"));
+            found.push("`crate` by another name".to_owned());
         }
-    }
-    faults
+        found
+    })
 }
 
 /// Finds words that pure code does not use.
@@ -209,42 +209,27 @@ fn purity(path: &str, text: &str) -> Vec<Fault> {
         return Vec::new();
     }
     let floats: &[&str] = if EXACT.contains(&layer) { &FLOATS } else { &[] };
-    let mut faults = Vec::new();
-    for (number, line) in code_lines(text) {
+    faults(path, text, |line| {
         let line = line.replace("#[expect(", "#[").replace("#![expect(", "#![");
-        for word in BANNED.iter().chain(floats) {
-            if has_word(&line, word) {
-                faults.push(fault(path, number, format!("`{word}` in a pure folder")));
-            }
-        }
-    }
-    faults
+        let words = BANNED.iter().chain(floats);
+        let found = words.filter(|word| has_word(&line, word));
+        found
+            .map(|word| format!("`{word}` in a pure folder"))
+            .collect()
+    })
 }
 
 /// Finds atomics without a model.
 fn locking(path: &str, text: &str) -> Vec<Fault> {
-    let mut faults = Vec::new();
     if MODELLED.iter().any(|(file, _)| *file == path) {
-        return faults;
+        return Vec::new();
     }
-    for (number, line) in code_lines(text) {
-        for word in SHARED_WITHOUT_A_LOCK {
-            if has_word(&line, word) {
-                let what = format!("`{word}` without a model that tries every order");
-                faults.push(fault(path, number, what));
-                break;
-            }
-        }
-    }
-    faults
-}
-
-fn fault(path: &str, line: usize, what: impl Into<String>) -> Fault {
-    Fault {
-        path: path.to_owned(),
-        line,
-        what: what.into(),
-    }
+    faults(path, text, |line| {
+        let mut words = SHARED_WITHOUT_A_LOCK.iter();
+        let found = words.find(|word| has_word(line, word));
+        let without = |word| format!("`{word}` without a model that tries every order");
+        found.map(without).into_iter().collect()
+    })
 }
 
 /// The layer of a file of a library.

@@ -3,14 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// The pages of the project.
 fn pages() -> Vec<PathBuf> {
     let folders = [
-        "",
+        ".",
         "crates/paceline-tower",
         "crates/paceline-tower/docs",
         "docs",
@@ -20,7 +16,7 @@ fn pages() -> Vec<PathBuf> {
     ];
     let files = folders
         .iter()
-        .flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
+        .flat_map(|folder| fs::read_dir(folder).unwrap());
     let files = files.map(|entry| entry.unwrap().path());
     let pages: Vec<_> = files
         .filter(|path| path.extension().is_some_and(|end| end == "md"))

@@ -6,20 +6,21 @@ mod policies;
 
 use std::fmt::{Display, Write as _};
 use std::fs;
-use std::path::Path;
 
 // Each is readable on white and on black, and so is white text on it.
 const BLUE: &str = "#2f7de1";
 const PURPLE: &str = "#8e6ad8";
 const RED: &str = "#e5484d";
 
+const MIDDLE: &str = r#"text-anchor="middle""#;
+const END: &str = r#"text-anchor="end""#;
+
 /// Fails if the file is another picture. Writes it if the variable `DRAW` is set.
 fn check(path: &str, picture: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("DRAW").is_some() {
-        return fs::write(file, picture).unwrap();
+        return fs::write(path, picture).unwrap();
     }
-    let is_drawn = fs::read_to_string(file).is_ok_and(|drawn| drawn == picture);
+    let is_drawn = fs::read_to_string(path).is_ok_and(|drawn| drawn == picture);
     let hint = "run scripts/pictures, and look at the picture";
     assert!(is_drawn, "{path} is not what the code does: {hint}");
 }
@@ -55,6 +56,13 @@ impl Picture {
         self.add(format_args!(
             r#"<text x="{x}" y="{y}" {attributes}>{text}</text>"#
         ));
+    }
+
+    /// Writes `0 s` at `left`, and a second more at each step up to the last.
+    fn write_seconds(&mut self, left: usize, step: usize, last: usize, y: usize) {
+        for second in 0..=last {
+            self.write(left + second * step, y, MIDDLE, &format!("{second} s"));
+        }
     }
 
     fn done(mut self) -> String {

@@ -1,15 +1,16 @@
 //! Checks the shell scripts: under `set -e` a command that is joined to the next one by `&&` cannot fail.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 #[test]
 fn every_check_of_a_script_is_a_command_of_its_own() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut scripts = vec![root.join(".ci/run")];
-    for entry in fs::read_dir(root.join("scripts")).unwrap() {
-        scripts.push(entry.unwrap().path());
-    }
+    let mut scripts = vec![PathBuf::from(".ci/run")];
+    scripts.extend(
+        fs::read_dir("scripts")
+            .unwrap()
+            .map(|entry| entry.unwrap().path()),
+    );
     let mut found = Vec::new();
     for script in &scripts {
         let text = fs::read_to_string(script).unwrap();

@@ -1,4 +1,4 @@
-//! Reads the project's own source: the files of a folder, and what of a text is code.
+//! Reads the project's own source: the files of a folder, and what of a text is code. Tests run in the folder of the project.
 
 use std::fs;
 use std::path::Path;
@@ -11,26 +11,24 @@ pub(crate) const LIBRARIES: [&str; 3] = [ON_THE_MAP[0], "crates/paceline-tower/s
 
 /// The Rust files in these folders of the project, each with its path and its text, in the order of their paths.
 pub(crate) fn rust_files(folders: &[&str]) -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     for folder in folders {
         let before = files.len();
-        add_rust_files(root, &root.join(folder), &mut files);
+        add_rust_files(Path::new(folder), &mut files);
         assert!(files.len() > before, "no files in {folder}");
     }
     files.sort();
     files
 }
 
-fn add_rust_files(root: &Path, folder: &Path, files: &mut Vec<(String, String)>) {
+fn add_rust_files(folder: &Path, files: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            add_rust_files(root, &path, files);
+            add_rust_files(&path, files);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
-            let path = path.strip_prefix(root).unwrap().to_string_lossy();
-            files.push((path.replace('\\', "/"), text));
+            files.push((path.to_string_lossy().replace('\\', "/"), text));
         }
     }
 }
@@ -39,19 +37,22 @@ fn add_rust_files(root: &Path, folder: &Path, files: &mut Vec<(String, String)>)
 pub(crate) fn code_lines(text: &str) -> Vec<(usize, String)> {
     let code = blanked(text);
     let lines: Vec<&str> = code.lines().collect();
-    let tests = lines
-        .windows(2)
-        .position(|two| is_for_tests(two[0]) && two[1].trim_start().starts_with("mod "));
+    let tests = (0..lines.len()).find(|at| begins_tests(&lines[*at..]));
     let code = &lines[..tests.unwrap_or(lines.len())];
     (1..)
         .zip(code.iter().map(|&line| line.to_owned()))
         .collect()
 }
 
-/// Whether a line is an attribute for code that only tests have.
-pub(crate) fn is_for_tests(line: &str) -> bool {
-    let line = line.trim_start();
-    line.starts_with("#[cfg(test") || line.starts_with("#[cfg(all(test")
+/// Whether a module begins here that only tests have. Other attributes may be between.
+fn begins_tests(lines: &[&str]) -> bool {
+    let mut lines = lines.iter().map(|line| line.trim_start());
+    let is_for_tests = lines
+        .next()
+        .is_some_and(|line| line.starts_with("#[cfg(test") || line.starts_with("#[cfg(all(test"));
+    let mut after = lines.skip_while(|line| line.is_empty() || line.starts_with("#["));
+    let is_module = |line: &str| line.split(' ').any(|word| word == "mod");
+    is_for_tests && after.next().is_some_and(is_module)
 }
 
 /// The text with every comment and every string and character literal blanked, line by line.

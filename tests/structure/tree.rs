@@ -14,11 +14,7 @@ const TREE: [&str; 5] = [
 ];
 
 fn cargo(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(args)
-        .output()
-        .unwrap();
+    let output = Command::new(env!("CARGO")).args(args).output().unwrap();
     assert!(
         output.status.success(),
         "{}",
@@ -37,10 +33,8 @@ fn without_features_the_tree_is_tiny() {
         "--prefix=none",
         "--locked",
     ]);
-    let packages: BTreeSet<&str> = tree
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .collect();
+    let names = tree.lines().filter_map(|line| line.split(' ').next());
+    let packages: BTreeSet<&str> = names.collect();
     assert_eq!(packages, BTreeSet::from(TREE));
 }
 
@@ -49,18 +43,12 @@ fn nothing_in_the_tree_has_a_build_script() {
     let metadata = cargo(&["metadata", "--format-version=1", "--locked"]);
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
-    let with_script = packages.iter().filter(|package| {
-        let targets = package["targets"].as_array().unwrap();
-        targets.iter().any(|target| {
-            target["kind"]
-                .as_array()
-                .unwrap()
-                .contains(&"custom-build".into())
-        })
-    });
-    let with_script: BTreeSet<_> = with_script
-        .map(|package| package["name"].as_str().unwrap())
-        .collect();
+    let is_script = |target: &Value| target["kind"][0] == "custom-build";
+    let with_script = packages
+        .iter()
+        .filter(|package| package["targets"].as_array().unwrap().iter().any(is_script));
+    let names = with_script.map(|package| package["name"].as_str().unwrap());
+    let with_script: BTreeSet<_> = names.collect();
     assert!(
         with_script.contains("serde_json"),
         "the test sees build scripts where there are some"

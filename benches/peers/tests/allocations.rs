@@ -24,16 +24,20 @@ fn runtime(is_paused: bool) -> Runtime {
     builder.build().unwrap()
 }
 
-/// How often memory is taken while `count` elements pass, once it is warm.
-fn taken<S: Stream>(runtime: &Runtime, stream: S, count: usize) -> u64 {
+/// How often memory is taken while it runs `count` times, once it is warm.
+fn taken_by(runtime: &Runtime, [warm, count]: [u64; 2], mut run: impl AsyncFnMut(u64)) -> u64 {
+    runtime.block_on(run(warm));
+    allocation_counter::measure(|| runtime.block_on(run(count))).count_total
+}
+
+/// How often memory is taken while `count` elements pass.
+fn taken<S: Stream>(runtime: &Runtime, stream: S, count: u64) -> u64 {
     let mut stream = pin!(stream);
-    let mut run = async |count| {
+    taken_by(runtime, [100, count], async |count| {
         for _ in 0..count {
             assert!(stream.next().await.is_some());
         }
-    };
-    runtime.block_on(run(100));
-    allocation_counter::measure(|| runtime.block_on(run(count))).count_total
+    })
 }
 
 #[track_caller]
@@ -68,9 +72,8 @@ fn pace_under_every_policy() {
 
 #[test]
 fn streams_alone_on_a_limit_and_with_others() {
-    let limit = || Interval::every(D).shared();
-    assert_none("shared", endless().pace(limit()));
-    let all = limit();
+    let all = Interval::every(D).shared();
+    assert_none("shared", endless().pace(Interval::every(D).shared()));
     let [a, b, c] = [(); 3].map(|()| endless().pace(all.clone()).boxed());
     assert_none("three in line", stream::select(a, stream::select(b, c)));
     let keyed = Interval::every(D).keyed::<u64>();
@@ -98,7 +101,7 @@ fn joining_and_leaving_a_queue_that_has_grown() {
     assert!(limit.try_acquire(1).is_pass());
     let mut waiters: Vec<_> = (0..1_000).map(|_| limit.clone()).collect();
     let mut random = fastrand::Rng::with_seed(7);
-    let mut run = async |count| {
+    let taken = taken_by(&runtime(true), [20_000; 2], async |count| {
         for n in 0..count {
             let waiter = random.choice(&mut waiters).unwrap();
             waiter.give_up();
@@ -107,13 +110,8 @@ fn joining_and_leaving_a_queue_that_has_grown() {
                 yield_now().await;
             }
         }
-    };
-    let runtime = runtime(true);
-    runtime.block_on(run(20_000));
-    assert_eq!(limit.stats().waiting, 1_000);
-    let count = allocation_counter::measure(|| runtime.block_on(run(20_000))).count_total;
-    assert_eq!(count, 0);
-    assert_eq!(limit.stats().waiting, 1_000);
+    });
+    assert_eq!((taken, limit.stats().waiting), (0, 1_000));
 }
 
 #[test]
@@ -134,21 +132,22 @@ fn the_other_streams() {
     assert_none("debounce", arriving().debounce(D));
     assert_none("sample", arriving().sample(D));
     assert_none("throttle_first", arriving().throttle_first(D));
+    let keys = Interval::every(D).keyed();
+    assert_none("many keys", endless().pace_by_key(keys, |n| n % 10, 20));
+    let calls = endless().concurrent(Permits::new(10), std::future::ready);
+    assert_none("concurrent", calls);
 }
 
 #[test]
 fn groups_whose_memory_is_given_back() {
-    let runtime = runtime(true);
     let mut groups = pin!(endless().grouped_within(10, D));
-    let mut run = async |count| {
+    let taken = taken_by(&runtime(true), [10, 1_000], async |count| {
         for _ in 0..count {
             let group = groups.next().await.unwrap();
             groups.as_mut().recycle(group);
         }
-    };
-    runtime.block_on(run(10));
-    let count = allocation_counter::measure(|| runtime.block_on(run(1_000))).count_total;
-    assert_eq!(count, 0);
+    });
+    assert_eq!(taken, 0);
 }
 
 /// One for each group, and none for those that grow.
@@ -159,29 +158,14 @@ fn groups_are_allocated_once() {
 }
 
 #[test]
-fn many_keys_in_one_stream() {
-    let limits = || Interval::every(D).keyed();
-    assert_none("many keys", endless().pace_by_key(limits(), |n| n % 10, 20));
-}
-
-#[test]
-fn futures_under_way() {
-    let calls = endless().concurrent(Permits::new(10), std::future::ready);
-    assert_none("concurrent", calls);
-}
-
-#[test]
 fn sinks() {
-    let runtime = runtime(true);
     let mut sink = pin!(futures::sink::drain().pace_sends(Interval::every(D).owned()));
-    let mut run = async |count: u64| {
+    let taken = taken_by(&runtime(true), [10, 1_000], async |count| {
         for n in 0..count {
             sink.send(n).await.unwrap();
         }
-    };
-    runtime.block_on(run(10));
-    let count = allocation_counter::measure(|| runtime.block_on(run(1_000))).count_total;
-    assert_eq!(count, 0);
+    });
+    assert_eq!(taken, 0);
 }
 
 #[test]

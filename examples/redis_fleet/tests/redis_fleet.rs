@@ -18,34 +18,23 @@ use crate::running::{Run, Scratch, count};
 const EXAMPLE: &str = env!("CARGO_BIN_EXE_redis_fleet");
 
 /// The shortest possible phases: a little longer than the one or two windows that each has to contain.
-const SHORT: [&str; 12] = [
-    "--quota",
-    "60/600ms",
-    "--way",
-    "200",
-    "--before",
-    "1",
-    "--worker-killed",
-    "1",
-    "--redis-down",
-    "2.8",
-    "--back",
-    "2.2",
-];
+const SHORT: &str = "--quota 60/600ms --way 200 --before 1 --worker-killed 1";
+const DOWN: &str = "--redis-down 2.8 --back 2.2";
 
 impl Scratch {
     fn new(test: &str) -> Self {
         Self::of("redis_fleet", test)
     }
 
-    /// Puts its temporary files into this directory.
-    fn fleet(&self, args: &[&str]) -> Command {
-        let mut command = self.command(EXAMPLE, args);
+    /// The example with the words of `args`. It puts its temporary files into this directory.
+    fn fleet(&self, args: &str) -> Command {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        let mut command = self.command(EXAMPLE, &args);
         command.env("TMPDIR", &self.0);
         command
     }
 
-    fn run(&self, args: &[&str]) -> Run {
+    fn run(&self, args: &str) -> Run {
         self.fleet(args).output().unwrap().into()
     }
 
@@ -71,7 +60,7 @@ fn sent_without_redis(line: &Value) -> u64 {
 
 /// Repeats the run until no request travelled longer than the margin allows. If one did, the machine was too busy, and the
 /// provider's count says nothing about the limit.
-fn within_the_margin(scratch: &Scratch, args: &[&str]) -> Run {
+fn within_the_margin(scratch: &Scratch, args: &str) -> Run {
     loop {
         let run = scratch.run(args);
         let report = run.json();
@@ -111,7 +100,7 @@ fn until(mut condition: impl FnMut() -> bool) {
 #[test]
 fn closed_and_insured_keep_the_quota_and_open_does_not() {
     let scratch = Scratch::new("all");
-    let run = within_the_margin(&scratch, &[&SHORT[..], &["--json"]].concat());
+    let run = within_the_margin(&scratch, &format!("{SHORT} {DOWN} --json"));
     let report = run.json();
 
     assert_eq!(run.status, Some(0), "{run:?}");
@@ -148,22 +137,8 @@ fn closed_and_insured_keep_the_quota_and_open_does_not() {
 
 #[test]
 fn the_table_has_the_same_numbers() {
-    let run = Scratch::new("table").run(
-        &[
-            &SHORT[..8],
-            &[
-                "--policy",
-                "closed",
-                "--seed",
-                "7",
-                "--redis-down",
-                "0.5",
-                "--back",
-                "0.5",
-            ],
-        ]
-        .concat(),
-    );
+    let args = "--policy closed --seed 7 --redis-down 0.5 --back 0.5";
+    let run = Scratch::new("table").run(&format!("{SHORT} {args}"));
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(
         run.out
@@ -187,68 +162,55 @@ fn the_table_has_the_same_numbers() {
 #[test]
 fn without_a_server_the_error_names_how_to_install_one() {
     let scratch = Scratch::new("none");
-    let here = scratch
-        .fleet(&[])
-        .env("PATH", "")
-        .env_remove("REDIS_SERVER")
-        .output();
-    let run: Run = here.unwrap().into();
-    assert_eq!(run.status, Some(2), "{run:?}");
-    for said in [
-        "no program \"redis-server\"",
-        "apt-get install redis-server",
-        "REDIS_SERVER",
+    let mut none = scratch.fleet("");
+    none.env("PATH", "").env_remove("REDIS_SERVER");
+    let mut other = scratch.fleet("");
+    other.env("REDIS_SERVER", "no-such-server");
+    let install = "apt-get install redis-server";
+    for (mut command, said) in [
+        (
+            none,
+            &["no program \"redis-server\"", install, "REDIS_SERVER"][..],
+        ),
+        (other, &["\"no-such-server\""]),
     ] {
-        assert!(run.err.contains(said), "{said}: {run:?}");
+        let run: Run = command.output().unwrap().into();
+        assert_eq!(run.status, Some(2), "{run:?}");
+        for said in said {
+            assert!(run.err.contains(said), "{said}: {run:?}");
+        }
     }
-
-    let named = scratch
-        .fleet(&[])
-        .env("REDIS_SERVER", "no-such-server")
-        .output();
-    let run: Run = named.unwrap().into();
-    assert_eq!(run.status, Some(2), "{run:?}");
-    assert!(run.err.contains("\"no-such-server\""), "{run:?}");
 }
 
 #[test]
 fn invalid_arguments_are_named_and_exit_with_2() {
     let scratch = Scratch::new("nonsense");
     for (args, said) in [
+        ("--quota lots", "invalid value 'lots' for '--quota <RATE>'"),
+        ("--quota 11/s", "at least 12 requests in a window, got 11/s"),
+        ("--quota 60/50ms", "100ms to 10s here, got 60/50ms"),
         (
-            vec!["--quota", "lots"],
-            "invalid value 'lots' for '--quota <RATE>'",
-        ),
-        (
-            vec!["--quota", "11/s"],
-            "at least 12 requests in a window, got 11/s",
-        ),
-        (vec!["--quota", "60/50ms"], "100ms to 10s here, got 60/50ms"),
-        (
-            vec!["--quota", "301/s"],
+            "--quota 301/s",
             "at most 300 requests a second here, got 301/s",
         ),
         (
-            vec!["--way", "long"],
+            "--way long",
             "invalid value 'long' for '--way <MILLISECONDS>'",
         ),
         (
-            vec!["--before", "0"],
+            "--before 0",
             "invalid value '0' for '--before <SECONDS>': a phase lasts 0.1 to 60 seconds",
         ),
-        (vec!["--redis-down", "NaN"], "invalid value 'NaN'"),
-        (vec!["--back", "61"], "invalid value '61'"),
-        (
-            vec!["--policy", "ajar"],
-            "possible values: closed, insured, open",
-        ),
-        (vec!["--policy", "open,open"], "--policy names open twice"),
-        (vec!["--seed", "-1"], "'-1'"),
-        (vec!["--nonsense"], "--nonsense"),
-        (vec!["work"], "'work'"),
+        ("--redis-down NaN", "invalid value 'NaN'"),
+        ("--back 61", "invalid value '61'"),
+        ("--policy ajar", "possible values: closed, insured, open"),
+        ("--policy open,open", "--policy names open twice"),
+        ("--seed -1", "'-1'"),
+        ("--nonsense", "--nonsense"),
+        ("work", "'work'"),
     ] {
-        let run = scratch.run(&args);
-        assert_eq!(run.status, Some(2), "{args:?}: {run:?}");
+        let run = scratch.run(args);
+        assert_eq!(run.status, Some(2), "{args}: {run:?}");
         assert!(run.err.contains(said), "{said}: {run:?}");
         assert_eq!(run.out, "");
     }
@@ -257,7 +219,7 @@ fn invalid_arguments_are_named_and_exit_with_2() {
 /// Sends a signal, and checks the exit status and that all children end.
 fn leaves_nothing_behind(test: &str, how: &str) -> Option<i32> {
     let scratch = Scratch::new(test);
-    let mut fleet = scratch.fleet(&["--policy", "insured"]).spawn().unwrap();
+    let mut fleet = scratch.fleet("--policy insured").spawn().unwrap();
     // A server, its keeper, and three workers.
     until(|| children_of(&fleet).len() == 5);
     let children = children_of(&fleet);

@@ -1,10 +1,14 @@
 //! Runs the example `shed_by_class` under the load of `wrk`, and under its own.
 #![cfg(unix)]
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command, Stdio};
+mod serving;
+
+use std::io::Read;
+use std::process::Command;
 
 use serde_json::{Value, json};
+
+use serving::{Process, run};
 
 const EXAMPLE: &str = env!("CARGO_BIN_EXE_shed_by_class");
 
@@ -143,53 +147,15 @@ fn options_that_cannot_be_are_named() {
     }
 }
 
-/// The example, which serves. It ends with its handle.
-struct Service {
-    process: Child,
-    output: BufReader<ChildStdout>,
-    site: String,
-}
-
-impl Service {
-    fn start() -> Self {
-        let mut command = Command::new(EXAMPLE);
-        let command = command.args(["--listen", "127.0.0.1:0"]);
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        Self {
-            process,
-            output,
-            site: line.trim().to_owned(),
-        }
-    }
-
-    fn curl(&self, options: &[&str], path: &str) -> String {
-        let url = format!("{}{path}", self.site);
-        let mut command = Command::new("curl");
-        let output = command.arg("-sS").args(options).arg(url).output();
-        let output =
-            output.unwrap_or_else(|error| panic!("curl: {error}; scripts/test installs it"));
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn stats(&self) -> Value {
-        serde_json::from_str(&self.curl(&[], "/stats")).unwrap()
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 fn it_serves_until_it_is_interrupted_and_reports_by_class() {
-    let mut service = Service::start();
+    let mut command = Command::new(EXAMPLE);
+    command.args(["--listen", "127.0.0.1:0"]);
+    let (mut service, site, mut output) = Process::serving(&mut command);
+    let curl = |options: &[&str], path| {
+        let options = [&["-sS"], options].concat();
+        run("curl", &options, &format!("{site}{path}"))
+    };
     let test = ["-H", "x-test: 1"];
     for (options, path) in [
         (&[][..], "/orders"),
@@ -200,9 +166,9 @@ fn it_serves_until_it_is_interrupted_and_reports_by_class() {
         (&test, "/orders"),
         (&test, "/payments"),
     ] {
-        assert_eq!(service.curl(options, path), "done\n");
+        assert_eq!(curl(options, path), "done\n");
     }
-    let stats = service.stats();
+    let stats: Value = serde_json::from_str(&curl(&[], "/stats")).unwrap();
     assert_eq!(stats["mode"], "active");
     assert_eq!(stats["would_be_shed"], 0);
     let class =
@@ -216,11 +182,11 @@ fn it_serves_until_it_is_interrupted_and_reports_by_class() {
     assert_eq!(stats["classes"], Value::Array(classes.map(class).to_vec()));
     assert!(stats["amount"].as_f64().unwrap() <= 0.0, "{stats}");
 
-    let id = service.process.id().to_string();
+    let id = service.0.id().to_string();
     let told = Command::new("kill").args(["-INT", &id]).status().unwrap();
     assert!(told.success());
-    assert!(service.process.wait().unwrap().success());
+    assert!(service.0.wait().unwrap().success());
     let mut rest = String::new();
-    service.output.read_to_string(&mut rest).unwrap();
+    output.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
 }

@@ -5,9 +5,10 @@
     reason = "the judge of a limit has a clock of its own"
 )]
 
-use std::io::{BufRead, BufReader};
+mod serving;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -17,31 +18,11 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use serving::{Process, run};
+
 const EXAMPLE: &str = env!("CARGO_BIN_EXE_tower_stack");
 const ANN: &str = "x-api-key: key-of-ann";
 const BOB: &str = "x-api-key: key-of-bob";
-
-/// A process that ends with its handle.
-struct Process(Child);
-
-impl Process {
-    fn spawn(command: &mut Command) -> Self {
-        let child = command.spawn();
-        Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
-    }
-
-    /// Returns when it is gone.
-    fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
 
 /// The example, which serves.
 struct Service {
@@ -64,11 +45,8 @@ impl Service {
                 command.args([name, hourly]);
             }
         }
-        let mut process = Process::spawn(command.stdout(Stdio::piped()));
-        let mut line = String::new();
-        let output = process.0.stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut line).unwrap();
-        let (site, operate) = line.trim().split_once(", operators: ").unwrap();
+        let (process, line, _) = Process::serving(&mut command);
+        let (site, operate) = line.split_once(", operators: ").unwrap();
         Self {
             _process: process,
             site: site.to_owned(),
@@ -129,17 +107,6 @@ fn until(condition: impl Fn() -> bool) {
         thread::sleep(Duration::from_millis(10));
     }
     panic!("the service does not come to what the test waits for");
-}
-
-/// What a client prints.
-fn run(program: &str, options: &[&str], url: &str) -> String {
-    let mut command = Command::new(program);
-    let output = command.args(options).arg(url).output();
-    let output =
-        output.unwrap_or_else(|error| panic!("{program}: {error}; scripts/test installs it"));
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {stderr}");
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// The number behind `before`, or zero.
@@ -321,22 +288,6 @@ fn wrk(service: &Service) -> (u64, u64) {
     let requests = requests.rsplit('\n').next().unwrap().trim();
     let refused = number(&printed, "Non-2xx or 3xx responses:");
     (requests.parse().unwrap(), refused)
-}
-
-#[test]
-fn wrk_is_served_as_often_as_the_limit_allows() {
-    let service = Service::start(&[]);
-    let mut served = 0;
-    loop {
-        let (seen, refused) = wrk(&service);
-        served += seen - refused;
-        if refused > 0 {
-            break;
-        }
-    }
-    assert_eq!(service.handled(), 100);
-    // When its second is over it waits for no answer.
-    assert!(served <= 100, "{served}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 
 use testkit::marble::{Row, TICK};
 
-use super::{BLUE, PURPLE, Picture, RED, check};
+use super::{BLUE, MIDDLE, PURPLE, Picture, RED, check};
 use crate::source::rust_files;
 
 /// Two rows of a doc comment, which are its doctest.
@@ -63,12 +63,9 @@ fn every_timeline_has_a_picture_of_its_rows() {
             assert!(paths.insert(path), "{name} is drawn twice");
         }
     }
-    let root = env!("CARGO_MANIFEST_DIR");
-    let files = fs::read_dir(format!("{root}/src/stream/marbles")).unwrap();
-    let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    let files: BTreeSet<_> = files
-        .map(|name| format!("src/stream/marbles/{name}"))
-        .collect();
+    let files = fs::read_dir("src/stream/marbles").unwrap();
+    let files = files.map(|file| file.unwrap().path().to_string_lossy().into_owned());
+    let files: BTreeSet<_> = files.collect();
     assert_eq!(files, paths, "pictures of timelines that are no more");
 }
 
@@ -105,8 +102,7 @@ impl Timeline {
         picture.add(format_args!(
             r#"<rect y="{middle}" width="{width}" height="{CAPTION}" rx="5" fill-opacity=".1"/>"#
         ));
-        let center = r#"text-anchor="middle""#;
-        picture.write(width / 2, middle + 17, center, &caption);
+        picture.write(width / 2, middle + 17, MIDDLE, &caption);
         output.draw(&mut picture, "output", below);
         picture.done()
     }

@@ -6,7 +6,7 @@ use futures::Stream;
 use paceline::stream::PaceStreamExt;
 use testkit::marble;
 
-use super::{BLUE, Picture, RED, check};
+use super::{BLUE, END, Picture, RED, check};
 
 const LIMIT: usize = 20;
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -92,23 +92,14 @@ fn draw_side(picture: &mut Picture, left: usize, title: &str, arrivals: &[usize]
     let seconds = (0..=4).map(|second| format!("M{} {BASE}v5", left + second * 100));
     let axis = format!("M{left} {BASE}H{end}") + &seconds.collect::<String>();
     picture.path(r#"stroke="currentColor""#, &axis);
-    for second in 0..=4 {
-        let x = left + second * 100;
-        picture.write(
-            x,
-            BASE + 18,
-            r#"text-anchor="middle""#,
-            &format!("{second} s"),
-        );
-    }
+    picture.write_seconds(left, 100, 4, BASE + 18);
     for count in [LIMIT, 2 * LIMIT] {
         let y = BASE - count * UNIT + 4;
-        picture.write(left - 6, y, r#"text-anchor="end""#, &count.to_string());
+        picture.write(left - 6, y, END, &count.to_string());
     }
-    let end_at = r#"text-anchor="end""#;
-    picture.write(end, 66, end_at, "requests in the last second");
+    picture.write(end, 66, END, "requests in the last second");
     let limit = format!("limit: {LIMIT} in any second");
-    picture.write(end, y - 6, end_at, &limit);
+    picture.write(end, y - 6, END, &limit);
 }
 
 /// The area between `floor` and the counts above it, as a path of steps.

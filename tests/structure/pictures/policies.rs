@@ -9,7 +9,7 @@ use paceline::policy::{
 };
 use paceline::time::{Rate, Tick, WallClock};
 
-use super::{BLUE, Picture, RED, check};
+use super::{BLUE, END, Picture, RED, check};
 
 const LIMIT: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,22 +36,22 @@ impl Wall {
         let now = Arc::clone(&self.0);
         WallClock::new(move || *now.lock().unwrap())
     }
-}
 
-/// What passes. What does not pass is refused, and does not come again.
-fn passed<P: Policy>(wall: &Wall, policy: &P) -> Requests {
-    wall.set(Duration::ZERO);
-    let mut state = policy.fresh(Tick::ZERO);
-    let mut passed = Vec::new();
-    for (at, count) in requests() {
-        let since = Duration::from_millis(at.try_into().unwrap());
-        wall.set(since);
-        let now = Tick::ZERO.after(since);
-        let granted = (0..count).filter(|_| policy.decide(&mut state, now, 1).is_pass());
-        passed.push((at, granted.count()));
+    /// What passes. What does not pass is refused, and does not come again.
+    fn row<P: Policy>(&self, name: &'static str, policy: &P) -> (&'static str, Requests) {
+        self.set(Duration::ZERO);
+        let mut state = policy.fresh(Tick::ZERO);
+        let mut passed = Vec::new();
+        for (at, count) in requests() {
+            let since = Duration::from_millis(at.try_into().unwrap());
+            self.set(since);
+            let now = Tick::ZERO.after(since);
+            let granted = (0..count).filter(|_| policy.decide(&mut state, now, 1).is_pass());
+            passed.push((at, granted.count()));
+        }
+        passed.retain(|(_, count)| *count > 0);
+        (name, passed)
     }
-    passed.retain(|(_, count)| *count > 0);
-    passed
 }
 
 /// The most in a half-open second, wherever it begins.
@@ -69,29 +69,23 @@ fn the_picture_of_the_policies_is_what_they_let_through() {
     let wall = Wall::default();
     let calendar = AlignedWindow::new(LIMIT, Alignment::Every(SECOND)).with_clock(wall.clock());
     let rows = [
-        ("Unlimited", passed(&wall, &Unlimited)),
-        (
-            "Interval, 100 ms",
-            passed(&wall, &Interval::every(SECOND / LIMIT)),
-        ),
-        (
+        wall.row("Unlimited", &Unlimited),
+        wall.row("Interval, 100 ms", &Interval::every(SECOND / LIMIT)),
+        wall.row(
             "TokenBucket, burst 10",
-            passed(&wall, &TokenBucket::new(Rate::per_second(LIMIT), LIMIT)),
+            &TokenBucket::new(Rate::per_second(LIMIT), LIMIT),
         ),
-        ("SlidingLog", passed(&wall, &SlidingLog::new(LIMIT, SECOND))),
-        (
+        wall.row("SlidingLog", &SlidingLog::new(LIMIT, SECOND)),
+        wall.row(
             "SlidingCounter::strict, 5 buckets",
-            passed(&wall, &SlidingCounter::strict(LIMIT, SECOND, 5)),
+            &SlidingCounter::strict(LIMIT, SECOND, 5),
         ),
-        (
+        wall.row(
             "SlidingCounter::smooth",
-            passed(&wall, &SlidingCounter::smooth(LIMIT, SECOND)),
+            &SlidingCounter::smooth(LIMIT, SECOND),
         ),
-        (
-            "FixedWindow",
-            passed(&wall, &FixedWindow::new(LIMIT, SECOND)),
-        ),
-        ("AlignedWindow, to 0.5 s, 1.5 s …", passed(&wall, &calendar)),
+        wall.row("FixedWindow", &FixedWindow::new(LIMIT, SECOND)),
+        wall.row("AlignedWindow, to 0.5 s, 1.5 s …", &calendar),
     ];
     check("src/policy/bursts.svg", &draw(&rows));
 }
@@ -108,31 +102,22 @@ fn draw(rows: &[(&str, Requests)]) -> String {
     let bottom = TOP + rows.len() * HEIGHT + 4;
     let right = LEFT + WIDTH;
     let mut picture = Picture::new(right + 132, bottom + 22, label);
-    let end = r#"text-anchor="end""#;
     picture.write(0, 14, "", "10 in a second, as");
-    picture.write(right + 50, 14, end, "passed");
-    picture.write(right + 130, 14, end, "most in 1 s");
+    picture.write(right + 50, 14, END, "passed");
+    picture.write(right + 130, 14, END, "most in 1 s");
     for (row, (name, requests)) in rows.iter().enumerate() {
         let base = TOP + (row + 1) * HEIGHT;
         picture.write(0, base - 6, "", name);
         draw_row(&mut picture, base, requests);
         let passed: usize = requests.iter().map(|(_, count)| count).sum();
-        picture.write(right + 50, base - 6, end, &passed.to_string());
+        picture.write(right + 50, base - 6, END, &passed.to_string());
         let most = most_in_a_second(requests);
         let is_over = most > usize::try_from(LIMIT).unwrap();
-        let bold = format!(r#"{end} font-weight="bold" fill="{RED}""#);
-        let attributes = if is_over { &bold } else { end };
+        let bold = format!(r#"{END} font-weight="bold" fill="{RED}""#);
+        let attributes = if is_over { &bold } else { END };
         picture.write(right + 130, base - 6, attributes, &most.to_string());
     }
-    for second in 0..=3 {
-        let x = LEFT + second * 1_000 / PIXEL;
-        picture.write(
-            x,
-            bottom + 14,
-            r#"text-anchor="middle""#,
-            &format!("{second} s"),
-        );
-    }
+    picture.write_seconds(LEFT, 1_000 / PIXEL, 3, bottom + 14);
     picture.done()
 }
 

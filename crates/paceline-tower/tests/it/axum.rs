@@ -19,14 +19,12 @@ use testkit::clock::Stopwatch;
 
 use super::per_second;
 
-fn refused(_: &Parts, refusal: &Refusal) -> Response {
-    let status = if refusal.is_quota_exceeded() {
-        429
-    } else {
-        503
-    };
+fn refused(head: &Parts, refusal: &Refusal) -> Response {
+    let is_excess = refusal.is_quota_exceeded();
+    let status = if is_excess { 429 } else { 503 };
+    let body = format!("{}: {refusal}", head.uri.path());
     let response = Response::builder().status(status);
-    response.body(Body::from(refusal.to_string())).unwrap()
+    response.body(Body::from(body)).unwrap()
 }
 
 fn from(user: &str, path: &str) -> Request {
@@ -43,9 +41,7 @@ async fn text(response: Response) -> (u16, String) {
 #[tokio::test(start_paused = true)]
 async fn a_limit_for_each_user_needs_no_error_handler() {
     let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
-    let limit = EnforceLayer::by_key(users, |request: &Request| {
-        Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
-    });
+    let limit = EnforceLayer::by_key(users, header_key("x-user"));
     let app = Router::new()
         .route("/data", get(async || "data"))
         .layer(limit.answering_with(refused))
@@ -54,7 +50,11 @@ async fn a_limit_for_each_user_needs_no_error_handler() {
     for (user, path, expected) in [
         ("ann", "/data", (200, "data")),
         ("ann", "/data", (200, "data")),
-        ("ann", "/data", (429, "rate limit exceeded, retry in 1s")),
+        (
+            "ann",
+            "/data",
+            (429, "/data: rate limit exceeded, retry in 1s"),
+        ),
         ("bob", "/data", (200, "data")),
         ("ann", "/status", (200, "up")),
     ] {
@@ -65,62 +65,24 @@ async fn a_limit_for_each_user_needs_no_error_handler() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_and_permits_need_no_error_handler_either() {
+async fn waiting_permits_and_a_limit_that_follows_the_answers_need_no_error_handler_either() {
     let permits = Permits::new(1);
+    let concurrency = ConcurrencyLayer::new(permits.clone()).at_once();
+    let adaptive = AdaptiveLayer::new(Adaptive::new(Aimd::new(1, 100).with_start(8)));
     let app = Router::new()
         .route("/", get(async || "a body"))
-        .layer(
-            ConcurrencyLayer::new(permits.clone())
-                .at_once()
-                .answering_with(refused),
-        )
-        .layer(PaceLayer::new(per_second(1)).answering_with(refused));
+        .layer(concurrency.answering_with(refused))
+        .layer(adaptive.at_once().answering_with(refused))
+        .layer(PaceLayer::new(per_second(1)).answering(Answers::new("api")));
     let watch = Stopwatch::start();
     let Ok(first) = app.clone().oneshot(from("ann", "/")).await;
     let Ok(second) = app.clone().oneshot(from("ann", "/")).await;
     assert_eq!(watch.elapsed_ms(), 1_000);
     assert_eq!(
         text(second).await,
-        (503, "too many requests are under way".to_owned())
+        (503, "/: too many requests are under way".to_owned())
     );
     assert_eq!(permits.in_use(), 1, "the first body is not read yet");
     assert_eq!(text(first).await, (200, "a body".to_owned()));
     assert_eq!(permits.in_use(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_limit_that_follows_the_answers_needs_no_error_handler_either() {
-    let adaptive = Adaptive::new(Aimd::new(1, 100).with_start(8));
-    let layer = AdaptiveLayer::new(adaptive.clone()).at_once();
-    let app = Router::new()
-        .route("/data", get(async || "data"))
-        .route("/busy", get(async || http::StatusCode::SERVICE_UNAVAILABLE))
-        .layer(layer.answering_with(refused));
-    for (path, status, limit) in [("/data", 200, 8), ("/busy", 503, 4), ("/busy", 503, 2)] {
-        let Ok(response) = app.clone().oneshot(from("ann", path)).await;
-        assert_eq!(text(response).await.0, status);
-        assert_eq!(adaptive.permits().limit(), limit);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_limit_with_headers_for_each_user_is_one_layer() {
-    let users = TokenBucket::new(Rate::per_minute(60), 1).keyed::<String>();
-    let limit = EnforceLayer::by_key(users, header_key("x-user"))
-        .answering(Answers::new("users").with_success_headers(true));
-    let app = Router::new()
-        .route("/data", get(async || "data"))
-        .layer(limit);
-
-    let Ok(passed) = app.clone().oneshot(from("ann", "/data")).await;
-    assert_eq!(passed.status(), 200);
-    assert_eq!(passed.headers()["ratelimit-policy"], r#""users";q=60;w=60"#);
-    assert_eq!(passed.headers()["ratelimit"], r#""users";r=0;t=1"#);
-
-    let Ok(refused) = app.clone().oneshot(from("ann", "/data")).await;
-    assert_eq!(refused.headers()["retry-after"], "1");
-    let detail = "rate limit exceeded (60 per 60s), retry in 1 s";
-    let (status, problem) = text(refused).await;
-    assert_eq!(status, 429);
-    assert!(problem.contains(detail), "{problem}");
 }

@@ -1,30 +1,31 @@
-use std::convert::Infallible;
-
-use ::tower::{Layer, Service, ServiceExt, service_fn};
-use http::{HeaderValue, Request, Response};
-use http_body_util::BodyExt;
-use paceline::concurrency::{KeyedPermits, PermitsAt};
-use paceline::limiter::{Limits, PolicyExt, Shared};
+use ::tower::Layer;
+use http::{HeaderValue, Request};
+use paceline::concurrency::KeyedPermits;
+use paceline::limiter::{Keyed, Limits, PolicyExt};
 use paceline::policy::FixedWindow;
 use paceline_tower::{
-    Answers, ConcurrencyLayer, EnforceLayer, For, extension_key, header_key, host_key,
+    Answers, ConcurrencyLayer, EnforceLayer, Failures, For, extension_key, header_key, host_key,
 };
 
-use super::call;
+use super::{call, hello};
 use crate::timed::ms;
 
-/// As limits in Redis: a key has 1 to 200 bytes.
+/// As limits and permits in Redis: a key has 1 to 200 bytes.
 #[derive(Clone)]
-struct Short(Shared<FixedWindow>);
+struct Short<L>(L);
 
-impl Limits<String> for Short {
-    type Limit = Shared<FixedWindow>;
+impl<L: Limits<String>> Limits<String> for Short<L> {
+    type Limit = L::Limit;
     type Error = ();
 
     fn at(&self, key: String) -> Result<Self::Limit, ()> {
         let is_short = matches!(key.len(), 1..=200);
-        is_short.then(|| self.0.clone()).ok_or(())
+        is_short.then(|| self.0.at(key).ok()).flatten().ok_or(())
     }
+}
+
+fn once_a_minute() -> Keyed<String, FixedWindow> {
+    FixedWindow::new(1, ms(60_000)).keyed()
 }
 
 fn with_user(user: &[u8]) -> Request<()> {
@@ -32,72 +33,48 @@ fn with_user(user: &[u8]) -> Request<()> {
     Request::get("/").header("x-user", user).body(()).unwrap()
 }
 
-fn answered() -> impl Service<Request<()>, Response = Response<String>, Error = Infallible> {
-    let limits = Short(FixedWindow::new(1, ms(60_000)).shared());
-    let layer = EnforceLayer::with_terms(For::header(limits, "X-User"));
-    let ok = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) };
-    layer.answering(Answers::new("users")).layer(service_fn(ok))
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_key_that_the_limits_refuse_is_400_and_names_the_header_but_not_the_value() {
-    let mut service = answered();
+async fn a_header_limits_its_absence_does_not_and_a_key_that_cannot_be_is_400_without_its_value() {
+    let limits = For::header(Short(once_a_minute()), "X-User");
+    let layer = EnforceLayer::with_terms(limits).answering(Answers::new("users"));
+    let mut service = layer.layer(hello());
     let secret = "s3cret".repeat(40);
-    for user in ["", &secret] {
-        let response = call(&mut service, with_user(user.as_bytes()))
-            .await
-            .unwrap();
-        assert_eq!(response.status(), 400);
-        assert_eq!(response.headers().len(), 1, "the content type");
-        assert_eq!(
-            response.body(),
-            r#"{"title":"Bad Request","status":400,"detail":"the key in header `X-User` cannot be used"}"#
-        );
+    for (request, status) in [
+        (with_user(b"ann"), 200),
+        (with_user(b"ann"), 429),
+        (with_user(b"bob"), 200),
+        (Request::new(()), 200),
+        (Request::new(()), 200),
+        (with_user(b""), 400),
+        (with_user(secret.as_bytes()), 400),
+    ] {
+        let response = call(&mut service, request).await.unwrap();
+        assert_eq!(response.status(), status);
+        if status == 400 {
+            assert_eq!(response.headers().len(), 1, "the content type");
+            assert_eq!(
+                response.body(),
+                r#"{"title":"Bad Request","status":400,"detail":"the key in header `X-User` cannot be used"}"#
+            );
+        }
     }
-    let request = Request::post("/").header("content-type", "application/grpc");
-    let request = request.header("x-user", "").body(()).unwrap();
+    let mut request = with_user(b"");
+    let grpc = HeaderValue::from_static("application/grpc");
+    request.headers_mut().insert("content-type", grpc);
     let response = call(&mut service, request).await.unwrap();
     assert_eq!(response.headers()["grpc-status"], "3");
     assert_eq!(response.headers()["grpc-retry-pushback-ms"], "-1");
 }
 
-/// Permits that refuse the keys that Redis does.
-#[derive(Clone)]
-struct ShortPermits(KeyedPermits<String>);
-
-impl Limits<String> for ShortPermits {
-    type Limit = PermitsAt<String>;
-    type Error = ();
-
-    fn at(&self, key: String) -> Result<Self::Limit, ()> {
-        let is_short = matches!(key.len(), 1..=200);
-        is_short.then(|| self.0.at(key)).ok_or(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_header_has_permits_too_and_a_key_that_they_refuse_is_400_and_names_it() {
-    let users = KeyedPermits::new(1);
-    let permits = For::header(ShortPermits(users.clone()), "X-User");
+async fn a_header_has_permits_too() {
+    let permits = For::header(Short(KeyedPermits::new(1)), "X-User");
     let layer = ConcurrencyLayer::with_terms(permits).at_once();
-    let ok = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::from("ok"))) };
-    let mut service = layer.answering(Answers::new("users")).layer(service_fn(ok));
+    let mut service = layer.answering(Answers::new("users")).layer(hello());
     let ann = call(&mut service, with_user(b"ann")).await.unwrap();
-    for (user, status) in [
-        ("ann", 503),
-        ("bob", 200),
-        ("", 400),
-        (&"x".repeat(201), 400),
-    ] {
-        let response = call(&mut service, with_user(user.as_bytes()))
-            .await
-            .unwrap();
-        assert_eq!(response.status(), status, "{user}");
-        if status == 400 {
-            let body = response.into_body().collect().await.unwrap().to_bytes();
-            let detail = &br#""the key in header `X-User` cannot be used""#[..];
-            assert!(body.windows(detail.len()).any(|part| part == detail));
-        }
+    for (user, status) in [("ann", 503), ("bob", 200), ("", 400)] {
+        let response = call(&mut service, with_user(user.as_bytes())).await;
+        assert_eq!(response.unwrap().status(), status, "{user}");
     }
     drop(ann);
     let response = call(&mut service, with_user(b"ann")).await.unwrap();
@@ -110,19 +87,17 @@ async fn a_header_has_permits_too_and_a_key_that_they_refuse_is_400_and_names_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_header_limits_and_its_absence_does_not() {
-    let mut service = answered();
-    let mut statuses = Vec::new();
-    for request in [
-        with_user(b"ann"),
-        with_user(b"ann"),
-        Request::new(()),
-        Request::new(()),
-    ] {
-        let response = call(&mut service, request).await.unwrap();
-        statuses.push(response.status().as_u16());
+async fn a_key_that_the_limits_refuse_is_refused_and_no_failure() {
+    let layer = EnforceLayer::by_key(Short(once_a_minute()), header_key("x-user"));
+    let mut service = layer.layer(hello());
+    for (user, passes) in [("ann", true), ("ann", false), ("bob", true)] {
+        let answer = call(&mut service, with_user(user.as_bytes())).await;
+        assert_eq!(answer.is_ok(), passes, "{user}");
     }
-    assert_eq!(statuses, [200, 429, 200, 200]);
+    let error = call(&mut service, with_user(b"")).await.unwrap_err();
+    assert!(error.is_bad_key() && !error.is_limiter_failed());
+    assert_eq!(error.to_string(), "the key of the request cannot be used");
+    assert_eq!(layer.failures(), Failures::default());
 }
 
 #[test]
@@ -186,22 +161,4 @@ fn without_a_host_in_the_uri_the_header_is_the_key() {
         assert_eq!(host("/path", Some(header)).as_deref(), key, "{header:?}");
     }
     assert_eq!(host("/path", None), None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_key_of_a_header_fits_a_layer() {
-    let users = FixedWindow::new(1, ms(60_000)).keyed();
-    let layer = EnforceLayer::by_key(users, header_key("x-user"));
-    let ok = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) };
-    let service = layer.layer(service_fn(ok));
-    for (user, passes) in [("ann", true), ("ann", false), ("bob", true)] {
-        let answer = service.clone().oneshot(with_user(user.as_bytes())).await;
-        assert_eq!(answer.is_ok(), passes, "{user}");
-    }
-}
-
-#[test]
-#[should_panic(expected = "`x user` is not the name of a header")]
-fn a_name_that_no_header_has_panics_where_it_is_given() {
-    let _ = header_key::<()>("x user");
 }

@@ -15,9 +15,7 @@ mod names;
 mod pace;
 #[path = "../../../../tests/it/concurrency/recorded.rs"]
 mod recorded;
-mod schedules;
 mod shed;
-mod shed_switched;
 mod timed;
 mod vectors;
 mod wrapped;
@@ -26,25 +24,52 @@ mod wrapped;
 mod written;
 
 use std::convert::Infallible;
+use std::future::{Pending, Ready, ready};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ::tower::{Service, ServiceExt};
+use ::tower::util::ServiceFn;
+use ::tower::{Service, ServiceExt, service_fn};
 use http::{Request, Response};
 use paceline::limiter::{Limiter, PolicyExt, Shared};
 use paceline::policy::{Decision, TokenBucket};
 use paceline::time::Rate;
+use testkit::probe::service::InnerError;
 
 /// A request and its response.
 async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Response, S::Error> {
     service.ready().await?.call(request).await
 }
 
+type Answering<R, P> = ServiceFn<fn(R) -> Ready<Result<P, Infallible>>>;
+
 /// A service that answers with the request.
-fn echo()
--> impl Service<u32, Response = u32, Error = Infallible, Future: Send> + Clone + Send + Sync {
-    ::tower::service_fn(|n: u32| async move { Ok(n) })
+fn echo() -> Answering<u32, u32> {
+    service_fn(|n| ready(Ok(n)))
+}
+
+/// An HTTP service that answers with 200.
+fn hello() -> Answering<Request<()>, Response<String>> {
+    service_fn(|_| ready(Ok(Response::new("hello".to_owned()))))
+}
+
+/// It fails instead of becoming ready.
+#[derive(Clone)]
+struct NeverReady;
+
+impl Service<Request<()>> for NeverReady {
+    type Response = Response<String>;
+    type Error = InnerError;
+    type Future = Pending<Result<Response<String>, InnerError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), InnerError>> {
+        Poll::Ready(Err(InnerError))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        unreachable!("it is never ready")
+    }
 }
 
 /// `n` at once, then `n` a second.
@@ -56,18 +81,13 @@ fn get(path: &str) -> Request<()> {
     Request::get(path).body(()).unwrap()
 }
 
-fn no_content() -> Response<String> {
-    Response::builder().status(204).body(String::new()).unwrap()
-}
-
 /// A limiter whose answer is under way for some polls, as that of a server. A clone is another handle.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Remote {
     asked: Arc<Mutex<Asked>>,
     /// How often it is pending, for each request.
     pending: u32,
-    answer: Option<Duration>,
-    fails: bool,
+    answer: Result<Decision, &'static str>,
     /// Of this request.
     polls: u32,
 }
@@ -80,30 +100,30 @@ struct Asked {
 }
 
 impl Remote {
-    /// Each request passes after `pending` polls.
+    fn answering_after(pending: u32, answer: Result<Decision, &'static str>) -> Self {
+        Self {
+            asked: Arc::default(),
+            pending,
+            answer,
+            polls: 0,
+        }
+    }
+
     fn passing_after(pending: u32) -> Self {
-        let mut remote = Self::default();
-        remote.pending = pending;
-        remote
+        Self::answering_after(pending, Ok(Decision::Pass))
+    }
+
+    fn refusing_after(pending: u32, retry_in: Duration) -> Self {
+        Self::answering_after(pending, Ok(Decision::Wait { retry_in }))
+    }
+
+    fn failing_after(pending: u32) -> Self {
+        Self::answering_after(pending, Err("the server is gone"))
     }
 
     /// It never answers.
     fn silent() -> Self {
         Self::passing_after(u32::MAX)
-    }
-
-    /// Each request is refused after `pending` polls.
-    fn refusing_after(pending: u32, retry_in: Duration) -> Self {
-        let mut remote = Self::passing_after(pending);
-        remote.answer = Some(retry_in);
-        remote
-    }
-
-    /// It fails after `pending` polls.
-    fn failing_after(pending: u32) -> Self {
-        let mut remote = Self::passing_after(pending);
-        remote.fails = true;
-        remote
     }
 }
 
@@ -128,14 +148,8 @@ impl Limiter for Remote {
         }
         self.polls = 0;
         asked.under_way -= 1;
-        if self.fails {
-            return Poll::Ready(Err("the server is gone"));
-        }
-        let decision = self
-            .answer
-            .map_or(Decision::Pass, |retry_in| Decision::Wait { retry_in });
-        asked.passed += u32::from(decision.is_pass());
-        Poll::Ready(Ok(decision))
+        asked.passed += u32::from(self.answer == Ok(Decision::Pass));
+        Poll::Ready(self.answer)
     }
 
     fn give_up(&mut self) {

@@ -2,9 +2,10 @@
 
 use std::fmt::Debug;
 use std::future::Ready;
+use std::time::Duration;
 
 use paceline::concurrency::{Adaptive, AdaptivePermit, Aimd, Permits, PermitsAt};
-use paceline::limiter::{KeyedAt, Shared};
+use paceline::limiter::{KeyedAt, PolicyExt, Shared, Switch, SwitchExt, Switched};
 use paceline::policy::Interval;
 use paceline::shed::{Class, FleetUsage, WorkerUtilization};
 use paceline_tower::future::{
@@ -57,6 +58,10 @@ fn layers_and_services_can_be_shared_and_moved() {
     waits::<Adapting<UntilBody>>();
     classify::<ByStatus>();
     terms::<Classified<Following, ByStatus>>();
+    // What programs write down: a layer says what wraps its limit.
+    let limit = Interval::every(Duration::from_secs(1)).shared();
+    let switched = EnforceLayer::new(limit.switched(&Switch::new()));
+    let _: EnforceLayer<For<u8, Switched<Shared<Interval>>>> = switched;
     free::<LimitLayer<Enforcing, One>>();
     free::<Limited<Pacing, Inner, One>>();
     free::<LimitedFuture<Inner, u8, One, AsError>>();

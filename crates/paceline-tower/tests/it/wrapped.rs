@@ -1,35 +1,36 @@
 //! Layers with a switch and with an observer.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-use ::tower::{Layer, Service, ServiceExt, service_fn};
-use http::{Request, Response};
+use ::tower::{Layer, Service, ServiceExt};
+use futures::future::join_all;
+use http::Request;
 use paceline::concurrency::{Adaptive, KeyedPermits, Outcome, Permits};
-use paceline::limiter::{
-    Event, KeyedAt, Line, Mode, Observed, PolicyExt, Share, Shared, Switch, SwitchExt, Switched,
-};
-use paceline::policy::{FixedWindow, Interval};
+use paceline::limiter::{Event, Line, Mode, Observed, PolicyExt, Switch, SwitchExt};
+use paceline::policy::FixedWindow;
 use paceline_tower::{AdaptiveLayer, ConcurrencyLayer, EnforceLayer, For, PaceLayer};
 use testkit::probe::service::{Inner, Part};
+use testkit::wakes::Driven;
 
 use super::{call, echo, get};
 use crate::recorded::{Recorded, outcomes, success};
-use crate::timed::{ms, now, since, sleep};
-
-fn second<T>(service: &T) -> impl Future<Output = bool> + use<T>
-where
-    T: Service<u32, Future: Send> + Clone,
-{
-    let mut service = service.clone();
-    async move {
-        let _first = call(&mut service, 1).await;
-        call(&mut service, 1).await.is_ok()
-    }
-}
+use crate::timed::ms;
 
 fn once() -> FixedWindow {
     FixedWindow::new(1, ms(1_000))
+}
+
+/// Each request is its key.
+const ITSELF: fn(&u32) -> Option<u32> = |n| Some(*n);
+
+/// Whether the second of two requests passes, while what the first returned is held.
+async fn second<S, R: Clone>(service: &S, request: R) -> bool
+where
+    S: Service<R> + Clone,
+{
+    let mut service = service.clone();
+    let _first = call(&mut service, request.clone()).await;
+    call(&mut service, request).await.is_ok()
 }
 
 /// Each mode, and whether the second request passes. At least once it goes back from a mode that lets all pass.
@@ -42,53 +43,50 @@ const MODES: [(Mode, bool); 4] = [
 
 #[tokio::test(start_paused = true)]
 async fn a_switch_turns_every_layer_off_and_on_while_it_serves() {
-    let key = |n: &u32| Some(*n);
     let switch = Switch::new();
-    let enforce = EnforceLayer::new(once().shared().switched(&switch)).layer(echo());
-    let by_key = EnforceLayer::by_key(once().keyed().switched(&switch), key).layer(echo());
-    let costed = EnforceLayer::by_key(once().keyed().switched(&switch), key);
-    let costed = costed.costing(|_: &u32| 1).layer(echo());
-    let pace = PaceLayer::new(once().shared().switched(&switch));
-    let pace = pace.within(ms(10)).layer(echo());
-    let paced = PaceLayer::by_key(once().keyed().switched(&switch), key);
-    let paced = paced.within(ms(10)).layer(echo());
+    let one = || once().shared().switched(&switch);
+    let keyed = || once().keyed().switched(&switch);
+    let enforce = EnforceLayer::new(one()).layer(echo());
+    let by_key = EnforceLayer::by_key(keyed(), ITSELF).layer(echo());
+    let costed = EnforceLayer::by_key(keyed(), ITSELF).costing(|_: &u32| 1);
+    let costed = costed.layer(echo());
+    let pace = PaceLayer::new(one()).within(ms(10)).layer(echo());
+    let paced = PaceLayer::by_key(keyed(), ITSELF).within(ms(10));
+    let paced = paced.layer(echo());
     for (mode, passes) in MODES {
         switch.set_mode(mode);
-        assert_eq!(second(&enforce).await, passes, "{mode:?}");
-        assert_eq!(second(&by_key).await, passes, "{mode:?}");
-        assert_eq!(second(&costed).await, passes, "{mode:?}");
-        assert_eq!(second(&pace).await, passes, "{mode:?}");
-        assert_eq!(second(&paced).await, passes, "{mode:?}");
+        let second = [
+            second(&enforce, 1).await,
+            second(&by_key, 1).await,
+            second(&costed, 1).await,
+            second(&pace, 1).await,
+            second(&paced, 1).await,
+        ];
+        assert_eq!(second, [passes; 5], "{mode:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_switch_turns_permits_off_and_on_while_they_serve() {
-    let body = [Part::Data(b"a"), Part::Data(b"b")];
-    let inner = Inner::new().with_body(&body);
+    let inner = Inner::new().with_body(&[Part::Data(b"a"), Part::Data(b"b")]);
     let switch = Switch::new();
     let one = ConcurrencyLayer::new(Permits::new(1).switched(&switch));
-    let mut one = one.at_once().layer(inner.clone());
+    let one = one.at_once().layer(inner.clone());
     let path = |request: &Request<()>| Some(request.uri().path().to_owned());
     let by_key = ConcurrencyLayer::by_key(KeyedPermits::new(1).switched(&switch), path);
-    let mut by_key = by_key.at_once().layer(inner.clone());
+    let by_key = by_key.at_once().layer(inner.clone());
     let header = For::header(KeyedPermits::new(1).switched(&switch), "x-user");
     let header = ConcurrencyLayer::with_terms(header);
-    let mut header = header.at_once().layer(inner);
-    let ann = || Request::get("/").header("x-user", "ann").body(()).unwrap();
+    let header = header.at_once().layer(inner);
+    let ann = Request::get("/").header("x-user", "ann").body(()).unwrap();
     for (mode, passes) in MODES {
         switch.set_mode(mode);
-        let _held = call(&mut one, get("/")).await;
-        assert_eq!(call(&mut one, get("/")).await.is_ok(), passes, "{mode:?}");
-        let _held = call(&mut by_key, get("/")).await;
-        assert_eq!(
-            call(&mut by_key, get("/")).await.is_ok(),
-            passes,
-            "{mode:?}"
-        );
-        assert!(call(&mut by_key, get("/other")).await.is_ok());
-        let _held = call(&mut header, ann()).await;
-        assert_eq!(call(&mut header, ann()).await.is_ok(), passes, "{mode:?}");
+        let second = [
+            second(&one, get("/")).await,
+            second(&by_key, get("/")).await,
+            second(&header, ann.clone()).await,
+        ];
+        assert_eq!(second, [passes; 3], "{mode:?}");
     }
 }
 
@@ -104,7 +102,7 @@ async fn a_switched_adaptive_layer_reports_for_the_requests_that_have_a_permit()
     for (mode, passes) in MODES {
         switch.set_mode(mode);
         let calls = [1, 2].map(|_| service.clone().oneshot(get("/")));
-        let done = futures::future::join_all(calls).await;
+        let done = join_all(calls).await;
         let passed = done.iter().filter(|done| done.is_ok()).count();
         assert_eq!(passed == 2, passes, "{mode:?}");
     }
@@ -118,70 +116,6 @@ async fn a_switched_adaptive_layer_reports_for_the_requests_that_have_a_permit()
         ["passed", "refused", "passed", "shadowed"]
     );
     assert_eq!(adaptive.permits().in_use(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_keys_in_the_share_are_those_of_the_switch_for_rates_and_for_permits() {
-    let switch = Switch::new().with_share(Share::percent(30));
-    let key = |n: &u32| Some(*n);
-    let rates = EnforceLayer::by_key(once().keyed().switched(&switch), key).layer(echo());
-    let permits = KeyedPermits::new(1);
-    let held: Vec<_> = (0..200_u32).map(|n| permits.try_acquire(&n)).collect();
-    let layer = ConcurrencyLayer::by_key(permits.switched(&switch), key);
-    let mut permits = layer.until_response().at_once().layer(echo());
-    for n in 0..200_u32 {
-        let is_limited = switch.share().includes(&n);
-        assert!(call(&mut rates.clone(), n).await.is_ok());
-        assert_eq!(
-            call(&mut rates.clone(), n).await.is_err(),
-            is_limited,
-            "{n}"
-        );
-        assert_eq!(call(&mut permits, n).await.is_err(), is_limited, "{n}");
-    }
-    drop(held);
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_shadow_mode_more_requests_are_under_way_than_there_are_permits() {
-    let permits = Permits::new(2);
-    let switch = Switch::new().with_mode(Mode::Shadow);
-    let inner = Inner::new().taking(ms(100));
-    let layer = ConcurrencyLayer::new(permits.clone().switched(&switch));
-    let service = layer.until_response().layer(inner.clone());
-    let calls = (0..5).map(|_| tokio::spawn(service.clone().oneshot(get("/"))));
-    let calls: Vec<_> = calls.collect();
-    sleep(50).await;
-    assert_eq!((inner.used().in_flight, permits.in_use()), (5, 2));
-    for call in calls {
-        assert!(call.await.unwrap().is_ok());
-    }
-    assert_eq!((permits.in_use(), switch.stats().held_back), (0, 3));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_change_of_the_switch_lets_requests_go_that_wait() {
-    let start = now();
-    let switch = Switch::new();
-    let limit = Interval::every(ms(1_000)).shared();
-    assert!(limit.try_acquire(1).is_pass());
-    let paced = PaceLayer::new(limit.clone().switched(&switch)).layer(echo());
-    let permits = Permits::new(1);
-    let _held = permits.try_acquire();
-    let layer = ConcurrencyLayer::new(permits.clone().switched(&switch));
-    let held = layer.until_response().layer(echo());
-    let waiting = [
-        tokio::spawn(async move { paced.oneshot(1).await.is_ok() }),
-        tokio::spawn(async move { held.oneshot(1).await.is_ok() }),
-    ];
-    sleep(30).await;
-    assert_eq!((limit.stats().waiting, permits.stats().waiting), (1, 1));
-    switch.set_mode(Mode::Off);
-    for task in waiting {
-        assert!(task.await.unwrap());
-    }
-    assert_eq!(since(start), 30);
-    assert_eq!((limit.stats().waiting, permits.stats().waiting), (0, 0));
 }
 
 /// What was reported, in short.
@@ -208,25 +142,24 @@ impl Reports {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_sees_what_becomes_of_each_request_with_each_key() {
-    let key = |n: &u32| Some(*n);
+async fn an_observer_sees_once_what_becomes_of_each_request_with_each_key() {
     let reports = Reports::default();
     let keys = Observed::new(once().keyed(), reports.observer());
-    let layer = EnforceLayer::by_key(keys, key);
-    let mut service = layer.layer(echo());
+    let mut service = EnforceLayer::by_key(keys, ITSELF).layer(echo());
     for n in [1, 2, 1] {
         let _ = call(&mut service, n).await;
     }
     assert_eq!(reports.taken(), ["passed", "passed", "refused"]);
 
     let layer = PaceLayer::new(Observed::new(once().shared(), reports.observer()));
-    let service = layer.layer(echo());
-    call(&mut service.clone(), 1).await.unwrap();
-    let waiting = tokio::spawn(service.oneshot(2));
-    sleep(10).await;
-    waiting.abort();
-    assert!(waiting.await.unwrap_err().is_cancelled());
-    assert_eq!(reports.taken(), ["passed", "gave up"]);
+    let service = layer.max_waiting(1).layer(echo());
+    let calls = (0..3).map(|n| Driven::new(service.clone().oneshot(n)));
+    let mut calls: Vec<_> = calls.collect();
+    let ready = calls.iter_mut().map(|call| call.poll().is_ready());
+    // One passes, one waits, and for the last there is no place.
+    assert_eq!(ready.collect::<Vec<_>>(), [true, false, true]);
+    drop(calls);
+    assert_eq!(reports.taken(), ["passed", "refused", "gave up"]);
 
     let permits = Permits::new(1);
     let layer = ConcurrencyLayer::new(Observed::new(permits.clone(), reports.observer()));
@@ -244,84 +177,33 @@ async fn around_the_switch_an_observer_sees_shadowed_requests_and_inside_it_refu
     let switch = Switch::new().with_mode(Mode::Shadow);
     let rates = Observed::new(once().shared(), inside.observer()).switched(&switch);
     let rates = EnforceLayer::new(Observed::new(rates, outside.observer())).layer(echo());
-    let permits = Permits::new(1);
-    let limit = Observed::new(permits.clone(), inside.observer()).switched(&switch);
-    let layer = ConcurrencyLayer::new(Observed::new(limit, outside.observer()));
-    let mut held = layer.at_once().until_response().layer(echo());
-
-    assert!(second(&rates).await);
-    assert_eq!(inside.taken(), ["passed", "refused"]);
-    assert_eq!(outside.taken(), ["passed", "shadowed"]);
-    call(&mut held, 1).await.unwrap();
-    let permit = permits.try_acquire();
-    call(&mut held, 1).await.unwrap();
+    assert!(second(&rates, 1).await);
     assert_eq!(inside.taken(), ["passed", "refused"]);
     assert_eq!(outside.taken(), ["passed", "shadowed"]);
 
     switch.set_mode(Mode::Off);
-    assert!(call(&mut held, 1).await.is_ok() && call(&mut rates.clone(), 1).await.is_ok());
-    assert!(inside.taken().is_empty());
-    assert_eq!(outside.taken(), ["passed", "passed"]);
+    assert!(rates.clone().oneshot(1).await.is_ok());
+    assert_eq!((inside.taken(), outside.taken()), (vec![], vec!["passed"]));
 
     switch.set_mode(Mode::Active);
-    assert!(call(&mut held, 1).await.is_err() && call(&mut rates.clone(), 1).await.is_err());
-    assert_eq!(inside.taken(), ["refused", "refused"]);
-    assert_eq!(outside.taken(), ["refused", "refused"]);
-    drop(permit);
-}
-
-#[tokio::test(start_paused = true)]
-async fn terms_of_your_own_can_have_both_too() {
-    let reports = Reports::default();
-    let switch = Switch::new();
-    let limit = Observed::new(once().shared(), reports.observer()).switched(&switch);
-    let even = For::each(move |n: &u32| Ok((n % 2 == 0).then(|| limit.clone())));
-    let mut service = EnforceLayer::with_terms(even).layer(echo());
-    for n in [0, 1, 2, 3] {
-        assert_eq!(call(&mut service, n).await.is_ok(), n != 2);
-    }
-    switch.set_mode(Mode::Shadow);
-    assert!(call(&mut service, 4).await.is_ok());
-    assert_eq!(reports.taken(), ["passed", "refused", "refused"]);
-}
-
-/// What programs write down: the types with a switch have names, and a layer without one keeps its own.
-#[tokio::test(start_paused = true)]
-async fn the_type_of_a_layer_says_what_wraps_its_limit() {
-    struct App {
-        layer: EnforceLayer<For<Request<()>, Switched<Shared<FixedWindow>>>>,
-        keys: EnforceLayer<For<Request<()>, KeyedAt<String, FixedWindow>>>,
-    }
-    let keys = For::header(once().keyed(), "x-user");
-    let app = App {
-        layer: EnforceLayer::new(once().shared().switched(&Switch::new())),
-        keys: EnforceLayer::with_terms(keys),
-    };
-    let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) };
-    let mut service = app.layer.layer(app.keys.layer(service_fn(answer)));
-    assert!(call(&mut service, get("/")).await.is_ok());
-    assert!(call(&mut service, get("/")).await.is_err());
+    assert!(rates.clone().oneshot(1).await.is_err());
+    assert_eq!(inside.taken(), ["refused"]);
+    assert_eq!(outside.taken(), ["refused"]);
 }
 
 /// A line that is full or closed has not failed: nothing passes it, although a failure would open the layer.
 #[tokio::test(start_paused = true)]
 async fn what_a_line_refuses_does_not_pass_a_layer_that_is_open_on_failure() {
-    let key = |n: &u32| Some(*n);
     let line = Line::new(once().shared()).with_max_waiting(1);
     let lines = Line::new(once().keyed()).with_max_waiting(1);
     let pace = PaceLayer::new(line.clone());
-    let by_key = PaceLayer::by_key(lines.clone(), key);
+    let by_key = PaceLayer::by_key(lines.clone(), ITSELF);
     let seen = PaceLayer::new(Observed::new(line.clone().switched(&Switch::new()), drop));
-    let answers = {
-        let (pace, by_key) = (pace.layer(echo()), by_key.layer(echo()));
-        let pace = [1; 4].map(|n| pace.clone().oneshot(n));
-        let by_key = [1; 4].map(|n| by_key.clone().oneshot(n));
-        futures::join!(
-            futures::future::join_all(pace),
-            futures::future::join_all(by_key)
-        )
-    };
-    for answers in [answers.0, answers.1] {
+    let enforce = EnforceLayer::new(line.clone());
+    let at_once = [1; 4].map(|n| pace.layer(echo()).oneshot(n));
+    let by_key_at_once = [1; 4].map(|n| by_key.layer(echo()).oneshot(n));
+    let (one, keyed) = futures::join!(join_all(at_once), join_all(by_key_at_once));
+    for answers in [one, keyed] {
         let passed = answers.iter().filter(|answer| answer.is_ok()).count();
         assert_eq!(passed, 2, "one at once, and the one that waits");
         assert!(answers[2].as_ref().unwrap_err().is_no_room());
@@ -329,30 +211,15 @@ async fn what_a_line_refuses_does_not_pass_a_layer_that_is_open_on_failure() {
     line.close();
     lines.close();
     for n in 2..5 {
-        assert!(
-            pace.layer(echo())
-                .oneshot(n)
-                .await
-                .unwrap_err()
-                .is_no_room()
-        );
-        assert!(
-            by_key
-                .layer(echo())
-                .oneshot(n)
-                .await
-                .unwrap_err()
-                .is_no_room()
-        );
-        assert!(
-            seen.layer(echo())
-                .oneshot(n)
-                .await
-                .unwrap_err()
-                .is_no_room()
-        );
-        let enforce = EnforceLayer::new(line.clone()).layer(echo());
-        assert!(enforce.oneshot(n).await.unwrap_err().is_no_room());
+        let answers = [
+            pace.layer(echo()).oneshot(n).await,
+            by_key.layer(echo()).oneshot(n).await,
+            seen.layer(echo()).oneshot(n).await,
+            enforce.layer(echo()).oneshot(n).await,
+        ];
+        for answer in answers {
+            assert!(answer.unwrap_err().is_no_room());
+        }
     }
     let failures = [pace.failures(), by_key.failures(), seen.failures()];
     assert_eq!(failures.map(|failures| failures.errors), [0; 3]);
