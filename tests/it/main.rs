@@ -1,5 +1,6 @@
 //! One binary; its modules mirror `src/`.
 
+mod adapters;
 mod concurrency;
 mod config;
 mod feedback;

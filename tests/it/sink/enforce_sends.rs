@@ -71,32 +71,6 @@ async fn takes_no_permit_while_the_inner_sink_is_full_or_broken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_takes_no_permit_and_no_item_overtakes_a_queued_waiter() {
-    let (handle, limit, mut sink) = enforced();
-    handle.accept_all();
-    limit.acquire(1).await.unwrap();
-    let mut waits = limit.acquire(1);
-    assert!((&mut waits).now_or_never().is_none());
-    jump(ms(150)).await;
-    assert!(sink.ready().is_ready());
-    assert_eq!(refused(sink.start('a')).retry_in(), Some(ms(100)));
-    waits.now_or_never().unwrap().unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_wake_up_is_no_reason_to_pass_two() {
-    let (handle, _, mut sink) = enforced();
-    handle.accept_all();
-    assert!(sink.ready().is_ready());
-    sink.start('a').unwrap();
-    jump(ms(280)).await;
-    assert!(sink.ready().is_ready());
-    sink.start('b').unwrap();
-    assert!(sink.ready().is_ready());
-    assert_eq!(refused(sink.start('c')).retry_in(), Some(ms(100)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn holds_the_item_while_an_answer_is_under_way() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
@@ -127,18 +101,6 @@ async fn holds_the_item_while_an_answer_is_under_way() {
     assert!(sink.ready().is_ready());
     sink.start('d').unwrap();
     assert_eq!(sink.into_inner().into_parts().1, Some('d'));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_limit_of_none_refuses_nothing() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let mut sink = sink.enforce_sends(Unlimited.owned());
-    for n in 0..3 {
-        sink.send(n).await.unwrap();
-    }
-    sink.close().await.unwrap();
-    assert_eq!(taken_ms(&handle), [(0, 0), (0, 1), (0, 2)]);
 }
 
 #[test]

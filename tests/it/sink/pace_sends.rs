@@ -22,18 +22,6 @@ type PollOfAnyKind = fn(&mut Driven<Paced>) -> Poll<Result<(), Broken>>;
 const OK: Poll<Result<(), Broken>> = Poll::Ready(Ok(()));
 
 #[tokio::test(start_paused = true)]
-async fn spaces_the_items_of_a_stream() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let sink = sink.pace_sends(Interval::every(ms(100)).owned());
-
-    let sending = stream::iter(1..=4).map(Ok).forward(sink);
-    sending.await.unwrap();
-    assert_eq!(taken_ms(&handle), [(0, 1), (100, 2), (200, 3), (300, 4)]);
-    assert!(handle.is_closed());
-}
-
-#[tokio::test(start_paused = true)]
 async fn over_a_channel_that_is_full() {
     let start = now();
     let (outlet, mut calls) = mpsc::channel(0); // room for one item of one sender
@@ -84,27 +72,6 @@ async fn the_item_held_leaves_when_the_inner_sink_is_ready_and_the_next_counts_f
         Decision::Wait { retry_in: ms(100) },
         "counted from the send"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_wake_up_moves_the_slots_after_it() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let mut sink = Driven::new(sink.pace_sends(Interval::every(ms(100)).owned()));
-    assert_eq!(sink.ready(), OK);
-    sink.start(1).unwrap();
-    assert!(sink.ready().is_pending());
-    assert!(sink.is_waker_kept());
-
-    jump(ms(180)).await;
-    assert_eq!(sink.ready(), OK, "due at 100, fired at 180");
-    sink.start(2).unwrap();
-    assert!(sink.ready().is_pending());
-    jump(ms(20)).await;
-    assert!(sink.ready().is_pending(), "not at 200");
-    let mut sink = sink.into_inner();
-    sink.send(3).await.unwrap();
-    assert_eq!(taken_ms(&handle), [(0, 1), (180, 2), (280, 3)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -344,21 +311,6 @@ async fn over_a_limiter_that_cannot_look_the_item_is_held_instead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bucket_passes_its_burst_then_its_rate() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let limit = TokenBucket::new(Rate::new(1, ms(200)), 3).owned();
-    let mut sink = sink.pace_sends(limit);
-    sink.send_all(&mut stream::iter(1..=5).map(Ok))
-        .await
-        .unwrap();
-    assert_eq!(
-        taken_ms(&handle),
-        [(0, 1), (0, 2), (0, 3), (200, 4), (400, 5)]
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_delayed_interval_counts_from_the_first_poll_of_any_kind() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
@@ -381,33 +333,6 @@ async fn feels_a_retune_at_once() {
     limit.retune(Interval::every(ms(5_000)));
     sending.await.unwrap().unwrap();
     assert_eq!(taken_ms(&handle), [(0, 1), (5_000, 2)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_interval_of_zero_is_no_limit_and_one_for_ever_is_for_ever() {
-    let start = now();
-    let mut none = futures::sink::drain().pace_sends(Interval::every(Duration::ZERO).owned());
-    for n in 0..10 {
-        none.send(n).await.unwrap();
-    }
-    assert_eq!(since(start), 0);
-
-    let mut ever = futures::sink::drain().pace_sends(Interval::every(Duration::MAX).owned());
-    ever.send(1).await.unwrap();
-    let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), ever.send(2)).await;
-    assert!(waited.is_err());
-}
-
-#[test]
-fn can_be_built_outside_a_runtime_and_run_in_one_later() {
-    let mut sink = futures::sink::drain().pace_sends(Interval::every(ms(100)).owned());
-    let runtime = testkit::clock::paused_runtime();
-    runtime.block_on(async {
-        let start = now();
-        sink.send(1).await.unwrap();
-        sink.send(2).await.unwrap();
-        assert_eq!(since(start), 100);
-    });
 }
 
 #[tokio::test(start_paused = true)]

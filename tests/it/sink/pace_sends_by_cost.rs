@@ -92,24 +92,6 @@ async fn an_item_held_that_a_retune_made_too_costly_comes_back_from_the_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_wake_up_keeps_the_grid_of_a_bucket() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let mut sink = Driven::new(sink.pace_sends_by_cost(LIMIT.owned(), |_| 1));
-    for n in 0..4 {
-        assert!(sink.ready().is_ready());
-        sink.start(n).unwrap();
-    }
-    assert!(sink.ready().is_pending());
-    jump(ms(180)).await;
-    assert!(sink.ready().is_ready(), "due at 100");
-    let mut sink = sink.into_inner();
-    sink.send(4).await.unwrap();
-    sink.send(5).await.unwrap();
-    assert_eq!(taken_ms(&handle)[3..], [(180, 3), (200, 4), (300, 5)]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn close_sends_the_item_held_first_and_keeps_it_if_the_inner_sink_fails() {
     let (handle, sink) = probe::sink();
     handle.accept_all();

@@ -22,32 +22,6 @@ async fn drops_and_counts_items_that_are_sent_too_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_item_takes_no_permit() {
-    let limit = Interval::every(ms(100)).shared();
-    let mut sink = futures::sink::drain().shed_sends(limit.clone());
-    sink.send_all(&mut stream::iter(0..1_000).map(Ok))
-        .await
-        .unwrap();
-    assert_eq!(sink.shed_count(), 999);
-    jump(ms(100)).await;
-    assert!(limit.try_acquire(1).is_pass());
-}
-
-#[tokio::test(start_paused = true)]
-async fn never_overtakes_a_queued_waiter() {
-    let limit = Interval::every(ms(100)).shared();
-    limit.acquire(1).await.unwrap();
-    let mut waits = limit.acquire(1);
-    assert!((&mut waits).now_or_never().is_none());
-    jump(ms(150)).await;
-
-    let mut sink = futures::sink::drain().shed_sends(limit);
-    sink.send(1).await.unwrap();
-    assert_eq!(sink.shed_count(), 1);
-    waits.now_or_never().unwrap().unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn waits_for_a_full_inner_sink_and_fails_with_it() {
     let (handle, sink) = probe::sink();
     let limit = Interval::every(ms(100)).shared();

@@ -231,14 +231,6 @@ async fn one_that_wakes_itself_does_not_keep_the_thread() {
     assert!(calls.is_woken(), "and does not forget it either");
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_input_that_is_never_pending_does_not_keep_the_thread() {
-    let calls = stream::repeat(()).concurrent(Permits::new(u32::MAX), |()| pending::<()>());
-    let mut calls = Driven::new(calls);
-    assert!(calls.poll_next().is_pending());
-    assert!(calls.is_woken());
-}
-
 #[test]
 fn a_future_that_panics_gives_its_permit_back_and_the_others_go_on() {
     let permits = Permits::new(2);

@@ -46,21 +46,6 @@ async fn never_overtakes_a_queued_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_wake_up_is_no_reason_to_refuse_or_to_pass_two() {
-    let limit = Interval::every(ms(100)).owned();
-    let input = arriving([(0, 'a'), (100, 'b'), (110, 'c')], 110);
-    let mut enforced = Box::pin(input.enforce(limit));
-    assert!(enforced.next().await.unwrap().is_ok());
-    assert!(enforced.next().now_or_never().is_none());
-    jump(ms(180)).await;
-    assert!(enforced.next().await.unwrap().is_ok());
-    assert_eq!(
-        enforced.next().await.unwrap().unwrap_err().retry_in(),
-        Some(ms(100))
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_error_reads_well_and_keeps_its_secret() {
     let limit = Interval::every(ms(100)).owned();
     let mut enforced = stream::iter(["a", "hush"]).enforce(limit);
@@ -73,11 +58,4 @@ async fn the_error_reads_well_and_keeps_its_secret() {
         "Exceeded { retry_in: Some(100ms), .. }"
     );
     assert_eq!(refused.into_item(), "hush");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_limit_of_none_refuses_nothing() {
-    let limit = paceline::policy::Unlimited.owned();
-    let left = drained(stream::iter(0..3).enforce(limit)).await;
-    assert_left(&left, [(0, Ok(0)), (0, Ok(1)), (0, Ok(2))], 0);
 }

@@ -44,44 +44,6 @@ async fn calling_from_next_poll_twice_forgets_no_emission() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interval_saves_nothing_up_while_quiet() {
-    let input = arriving([(0, 1), (0, 2), (1_000, 3), (1_000, 4)], 1_000);
-
-    let left = drained(input.min_interval(ms(100))).await;
-    assert_left(&left, [(0, 1), (100, 2), (1_000, 3), (1_100, 4)], 1_100);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_timer_moves_the_slots_after_it() {
-    let start = now();
-    let mut paced = Driven::new(stream::iter([1, 2, 3]).min_interval(ms(100)));
-    assert!(paced.poll_next().is_ready());
-    assert!(paced.poll_next().is_pending());
-
-    jump(ms(180)).await;
-    assert!(paced.poll_next().is_ready(), "due at 100, fired at 180");
-    assert!(paced.poll_next().is_pending());
-    jump(ms(20)).await;
-    assert!(paced.poll_next().is_pending(), "not at 200");
-
-    paced.into_inner().next().await;
-    assert_eq!(since(start), 280);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_consumer_moves_the_slots_after_it() {
-    let mut paced = stream::iter([1, 2, 3]).min_interval(ms(100));
-    let start = now();
-
-    paced.next().await;
-    sleep(250).await;
-    paced.next().await;
-    assert_eq!(since(start), 250);
-    paced.next().await;
-    assert_eq!(since(start), 350);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_delayed_interval_counts_from_the_first_poll() {
     let limit = Interval::every(ms(100)).with_delayed_start();
     for first in [0, 30] {
@@ -101,43 +63,6 @@ async fn an_empty_bucket_fills_from_the_first_poll() {
 
     let left = drained(input.pace(limit.owned())).await;
     assert_left(&left, [(350, 1), (350, 2), (350, 3), (400, 4)], 400);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_bucket_passes_its_burst_then_its_rate() {
-    let limit = TokenBucket::new(Rate::new(1, ms(200)), 5);
-    let arrivals = (1..=6).map(|n| (0, n)).chain((7..=10).map(|n| (700, n)));
-
-    let left = drained(arriving(arrivals, 700).pace(limit.owned())).await;
-    let burst = (1..=5).map(|n| (0, n));
-    let rest = [(200, 6), (700, 7), (700, 8), (800, 9), (1_000, 10)];
-    assert_left(&left, burst.chain(rest), 1_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_bucket_of_ten_a_second_emits_nineteen_items_in_its_first_second() {
-    let limit = TokenBucket::new(Rate::per_second(10), 10);
-
-    let left = drained(stream::iter(0..40).pace(limit.owned())).await;
-    let in_the_first_second = left.items.iter().filter(|(at, _)| *at < 1_000).count();
-    assert_eq!(in_the_first_second, 19);
-    assert_eq!(left.end, 3_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_timer_keeps_the_grid_of_a_bucket() {
-    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2);
-    let start = now();
-    let mut paced = stream::iter(0..5).pace(limit.owned());
-    paced.next().await;
-    paced.next().await;
-
-    assert!(paced.next().now_or_never().is_none());
-    jump(ms(180)).await;
-    paced.next().await;
-    assert_eq!(since(start), 180);
-    paced.next().await;
-    assert_eq!(since(start), 200, "the long-run rate is kept");
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,18 +104,6 @@ async fn an_interval_of_zero_is_no_limit_and_one_for_ever_is_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn into_parts_returns_the_item_held() {
-    let mut paced = stream::iter([1, 2, 3]).min_interval(ms(100));
-    paced.next().await;
-    assert!(paced.next().now_or_never().is_none());
-    assert_eq!(paced.size_hint(), (2, Some(2)));
-
-    let (rest, held) = paced.into_parts();
-    assert_eq!(held, Some(2));
-    assert_eq!(rest.collect::<Vec<_>>().await, [3]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn leaves_the_input_alone_while_it_holds_an_item() {
     let (handle, source) = probe::source();
     let mut paced = Driven::new(source.min_interval(ms(100)));
@@ -218,18 +131,6 @@ async fn lends_a_limiter_and_leaves_the_line_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_that_share_a_limit_take_turns() {
-    let limit = Interval::every(ms(10)).shared();
-    let a = stream::iter(0..3).map(|n| ('a', n)).pace(limit.clone());
-    let b = stream::iter(0..3).map(|n| ('b', n)).pace(limit.clone());
-
-    let left = drained(stream::select(a, b)).await;
-    let order: String = left.items.iter().map(|(_, (name, _))| name).collect();
-    assert_eq!(order, "ababab");
-    assert_eq!(left.end, 50);
-}
-
-#[tokio::test(start_paused = true)]
 async fn groups_first_and_then_spacing_ends_one_interval_later() {
     let groups = |limit: Interval| {
         stream::iter(1..=5)
@@ -250,21 +151,6 @@ async fn groups_first_and_then_spacing_ends_one_interval_later() {
         expected(1),
         300,
     );
-}
-
-#[test]
-fn can_be_built_outside_a_runtime_and_run_in_one_later() {
-    let paced = stream::iter([1, 2]).min_interval(ms(100));
-    let mut paced: Pace<_, _> = paced;
-    assert!(!paced.is_terminated());
-
-    let runtime = testkit::clock::paused_runtime();
-    runtime.block_on(async {
-        let start = now();
-        assert_eq!(paced.by_ref().collect::<Vec<_>>().await, [1, 2]);
-        assert_eq!(since(start), 100);
-    });
-    assert!(paced.is_terminated());
 }
 
 #[tokio::test(start_paused = true)]

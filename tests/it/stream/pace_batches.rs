@@ -72,19 +72,6 @@ async fn a_late_consumer_finds_all_that_arrived_and_no_two_slots() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_timer_moves_the_slots_after_it() {
-    let start = now();
-    let mut batches = stream::iter(1..=5).pace_batches(every(100), 2);
-    batches.next().await;
-    assert!(batches.next().now_or_never().is_none());
-    jump(ms(180)).await;
-    assert_eq!(batches.next().await, Some(vec![3, 4]));
-    assert_eq!(since(start), 180);
-    assert_eq!(batches.next().await, Some(vec![5]));
-    assert_eq!(since(start), 280);
-}
-
-#[tokio::test(start_paused = true)]
 async fn works_with_any_limit() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2);
 
@@ -102,15 +89,6 @@ async fn works_with_any_limit() {
 async fn a_batch_of_any_size_is_collected_from_an_input_that_is_never_pending() {
     let left = drained(stream::iter(0..10_000).pace_batches(every(100), usize::MAX)).await;
     assert_left(&left, [(0, (0..10_000).collect())], 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn other_tasks_run_while_it_collects() {
-    let mut batches = stream::iter(0..10_000).pace_batches(every(100), usize::MAX);
-    assert!(batches.next().now_or_never().is_none());
-    assert!(batches.size_hint().0 == 1);
-    sleep(0).await;
-    assert_eq!(batches.next().await.unwrap().len(), 10_000);
 }
 
 /// Each item takes a tenth of a millisecond of the clock, and none of them is pending.

@@ -12,14 +12,14 @@ use crate::timed::{arriving, assert_left, drained, ms};
 
 /// A shedder that answers after some polls, and sheds the odd classes. It counts its answers.
 #[derive(Clone, Default)]
-pub(super) struct Slow {
+pub(crate) struct Slow {
     polls: u32,
     waited: u32,
     asked: Arc<AtomicU32>,
 }
 
 impl Slow {
-    pub(super) fn after(polls: u32) -> Self {
+    pub(crate) fn after(polls: u32) -> Self {
         Self {
             polls,
             ..Self::default()
@@ -108,14 +108,6 @@ async fn holds_and_returns_the_item_while_an_answer_is_under_way() {
     let (rest, held) = shed.into_parts();
     assert_eq!(held, Some(3));
     assert_eq!(rest.collect::<Vec<_>>().await, [4]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn other_tasks_run_while_it_sheds_an_input_that_is_never_pending() {
-    let mut shed = stream::repeat(1).shed_by(Slow::default(), |item| *item);
-    assert!(shed.next().now_or_never().is_none());
-    assert!(shed.shed_count() > 0);
-    assert!(shed.next().now_or_never().is_none());
 }
 
 #[tokio::test(start_paused = true)]
