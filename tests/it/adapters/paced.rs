@@ -7,7 +7,7 @@ use paceline::prelude::*;
 use testkit::clock::{jump, paused_runtime};
 
 use super::{Items, policy, sent};
-use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
+use crate::timed::{arriving, assert_left_by, drained, ms, now, since, sleep};
 
 type Adapter = fn(Items, AnyPolicy) -> Items;
 
@@ -85,10 +85,10 @@ async fn items_leave_when_the_limit_allows_it_and_the_end_with_the_last() {
             let items = arriving(arrivals.iter().copied().zip(0..), end).boxed();
             let paced = adapter(items, policy(limit));
             sleep(77).await; // built, and not polled yet
-            println!("{name} over {limit}");
             let expected = leave.iter().copied().zip(0..);
             let last = leave.last().copied().unwrap();
-            assert_left(&drained(paced).await, expected, last.max(end));
+            let case = format!("{name} over {limit}");
+            assert_left_by(&case, &drained(paced).await, expected, last.max(end));
         }
     }
 }
@@ -138,7 +138,6 @@ fn can_be_built_outside_a_runtime_and_run_in_one_later() {
     for (name, adapter) in adapters() {
         let paced = adapter(stream::iter(0..2).boxed(), policy("every 100ms"));
         let left = paused_runtime().block_on(drained(paced));
-        println!("{name}");
-        assert_left(&left, [(0, 0), (100, 1)], 100);
+        assert_left_by(name, &left, [(0, 0), (100, 1)], 100);
     }
 }

@@ -9,7 +9,7 @@ use paceline::prelude::*;
 use testkit::clock::jump;
 
 use super::{Items, policy, sent};
-use crate::timed::{arriving, assert_left, drained, ms};
+use crate::timed::{arriving, assert_left_by, drained, ms};
 
 type Adapter = fn(Items, Shared<AnyPolicy>) -> Items;
 
@@ -34,8 +34,7 @@ async fn an_item_that_comes_too_soon_does_not_pass_and_takes_no_permit() {
         let limit = policy("every 100ms").shared();
         let arrivals = [0, 0, 99, 100, 250, 349, 350].into_iter().zip(1..);
         let passed = drained(adapter(arriving(arrivals, 400).boxed(), limit.clone())).await;
-        println!("{name}");
-        assert_left(&passed, [(0, 1), (100, 4), (250, 5), (350, 7)], 400);
+        assert_left_by(name, &passed, [(0, 1), (100, 4), (250, 5), (350, 7)], 400);
         assert_eq!(limit.stats().passed, 4);
         jump(ms(50)).await;
         assert!(limit.try_acquire(1).is_pass());
@@ -73,7 +72,6 @@ async fn a_late_wake_up_is_no_reason_to_refuse_or_to_pass_two() {
 async fn a_limit_of_none_refuses_nothing() {
     for (name, adapter) in ADAPTERS {
         let passed = adapter(stream::iter(0..3).boxed(), policy("unlimited").shared());
-        println!("{name}");
-        assert_left(&drained(passed).await, [(0, 0), (0, 1), (0, 2)], 0);
+        assert_left_by(name, &drained(passed).await, [(0, 0), (0, 1), (0, 2)], 0);
     }
 }

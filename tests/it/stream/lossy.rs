@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use futures::{FutureExt, Stream, StreamExt};
 use paceline::prelude::*;
+use paceline::stream::{Debounce, Sample, ThrottleFirst};
 use testkit::clock::jump;
 
 use crate::timed::{arriving, ms};
@@ -61,36 +62,33 @@ async fn adds_up<S: Stream + Unpin>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn debounce_accounts_for_every_item() {
+async fn every_item_is_accounted_for() {
+    let d = ms(100);
+    let held = |item: Option<u64>| u64::from(item.is_some());
     adds_up(
-        |input| input.debounce(ms(100)),
-        paceline::stream::Debounce::dropped_count,
-        |adapter| u64::from(adapter.into_parts().1.is_some()),
+        |input| input.debounce(d),
+        Debounce::dropped_count,
+        |adapter| held(adapter.into_parts().1),
     )
     .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn sample_accounts_for_every_item() {
+    for keeps_last in [false, true] {
+        adds_up(
+            |input| {
+                let sampled = input.sample(d);
+                if keeps_last {
+                    sampled.with_keep_last()
+                } else {
+                    sampled
+                }
+            },
+            Sample::dropped_count,
+            |adapter| held(adapter.into_parts().1),
+        )
+        .await;
+    }
     adds_up(
-        |input| input.sample(ms(100)),
-        paceline::stream::Sample::dropped_count,
-        |adapter| u64::from(adapter.into_parts().1.is_some()),
-    )
-    .await;
-    adds_up(
-        |input| input.sample(ms(100)).with_keep_last(),
-        paceline::stream::Sample::dropped_count,
-        |adapter| u64::from(adapter.into_parts().1.is_some()),
-    )
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn throttle_first_accounts_for_every_item() {
-    adds_up(
-        |input| input.throttle_first(ms(100)),
-        paceline::stream::ThrottleFirst::dropped_count,
+        |input| input.throttle_first(d),
+        ThrottleFirst::dropped_count,
         |_| 0,
     )
     .await;

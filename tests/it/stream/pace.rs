@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-use futures::stream::{self, FusedStream};
-use futures::{FutureExt, Stream as _, StreamExt};
+use futures::{FutureExt, StreamExt, stream};
 use paceline::policy::{All, FixedWindow, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::stream::Pace;
@@ -44,36 +43,38 @@ async fn calling_from_next_poll_twice_forgets_no_emission() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_interval_counts_from_the_first_poll() {
+async fn a_delayed_interval_and_an_empty_bucket_count_from_the_first_poll() {
     let limit = Interval::every(ms(100)).with_delayed_start();
-    for first in [0, 30] {
-        let paced = arriving([(first, 1), (first, 2)], 500).pace(limit.owned());
-        sleep(77).await; // built, and not polled yet
-        assert_left(&drained(paced).await, [(100, 1), (200, 2)], 500);
-    }
-
-    let shared = arriving([(30, 1), (30, 2)], 30).pace(limit.shared());
+    let bucket = TokenBucket::new(Rate::new(1, ms(100)), 5).with_empty_start();
+    let late = || arriving([(30, 1), (30, 2)], 30);
+    let full = arriving([(350, 1), (350, 2), (350, 3), (350, 4)], 350).pace(bucket.owned());
+    let (owned, shared) = (late().pace(limit.owned()), late().pace(limit.shared()));
+    sleep(77).await; // built, and not polled yet
+    let expected = [(350, 1), (350, 2), (350, 3), (400, 4)];
+    assert_left(&drained(full).await, expected, 400);
+    assert_left(&drained(owned).await, [(100, 1), (200, 2)], 200);
     assert_left(&drained(shared).await, [(100, 1), (200, 2)], 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_bucket_fills_from_the_first_poll() {
-    let limit = TokenBucket::new(Rate::new(1, ms(100)), 5).with_empty_start();
-    let input = arriving([(350, 1), (350, 2), (350, 3), (350, 4)], 350);
-
-    let left = drained(input.pace(limit.owned())).await;
-    assert_left(&left, [(350, 1), (350, 2), (350, 3), (400, 4)], 400);
-}
-
-#[tokio::test(start_paused = true)]
 async fn ends_with_its_input_not_one_delay_later() {
-    marble::check(|s| s.min_interval(TICK * 6_000), "a |", "a |").await;
-    marble::check(|s| s.min_interval(TICK * 6_000), "|", "|").await;
+    for (ticks, input, output) in [
+        (6_000, "a |", "a |"),
+        (6_000, "|", "|"),
+        // An item that is held leaves when it is due, and the end with it.
+        (3, "(ab|)", "a - - (b|)"),
+    ] {
+        marble::check(|s| s.min_interval(TICK * ticks), input, output).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_item_leaves_when_due_and_the_end_with_it() {
-    marble::check(|s| s.min_interval(TICK * 3), "(ab|)", "a - - (b|)").await;
+async fn an_interval_for_ever_is_for_ever() {
+    let mut paced = stream::iter([1, 2]).min_interval(Duration::MAX);
+    assert_eq!(paced.next().await, Some(1));
+    let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), paced.next()).await;
+    assert!(waited.is_err());
+    assert_eq!(paced.into_parts().1, Some(2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,17 +91,6 @@ async fn without_polls_no_emission_is_owed() {
         "a - - - - - - b - c |",
     )
     .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_interval_of_zero_is_no_limit_and_one_for_ever_is_for_ever() {
-    marble::check(|s| s.min_interval(Duration::ZERO), "(abc) d |", "(abc) d |").await;
-
-    let mut for_ever = stream::iter([1, 2]).min_interval(Duration::MAX);
-    assert_eq!(for_ever.next().await, Some(1));
-    let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), for_ever.next()).await;
-    assert!(waited.is_err());
-    assert_eq!(for_ever.into_parts().1, Some(2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,25 +122,14 @@ async fn lends_a_limiter_and_leaves_the_line_with_it() {
 
 #[tokio::test(start_paused = true)]
 async fn groups_first_and_then_spacing_ends_one_interval_later() {
-    let groups = |limit: Interval| {
-        stream::iter(1..=5)
-            .grouped_within(2, ms(100))
-            .pace(limit.owned())
-    };
     let every = Interval::every(ms(100));
-    let expected = |from: u64| {
-        [vec![1, 2], vec![3, 4], vec![5]]
-            .into_iter()
-            .zip(from..)
-            .map(|(group, n)| (n * 100, group))
-    };
-
-    assert_left(&drained(groups(every)).await, expected(0), 200);
-    assert_left(
-        &drained(groups(every.with_delayed_start())).await,
-        expected(1),
-        300,
-    );
+    for (limit, from) in [(every, 0), (every.with_delayed_start(), 100)] {
+        let groups = stream::iter(1..=5).grouped_within(2, ms(100));
+        let left = drained(groups.pace(limit.owned())).await;
+        let expected = [vec![1, 2], vec![3, 4], vec![5]];
+        let expected = (from..).step_by(100).zip(expected);
+        assert_left(&left, expected, from + 200);
+    }
 }
 
 #[tokio::test(start_paused = true)]

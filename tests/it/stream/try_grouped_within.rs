@@ -4,7 +4,7 @@ use paceline::stream::{OnError, Window};
 use testkit::marble::{self, TICK};
 
 use super::rows;
-use crate::timed::{arriving, assert_left, drained, ms, sleep};
+use crate::timed::{assert_left, drained, ms, sleep};
 
 /// At most three items, and four ticks.
 const WITH_EITHER_RULE: &str = "
