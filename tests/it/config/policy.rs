@@ -17,66 +17,49 @@ fn parsed(text: &str) -> AnyPolicy {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
+#[track_caller]
+fn is_written(text: &str, policy: impl Into<AnyPolicy>) {
+    let policy = policy.into();
+    assert_eq!(parsed(text), policy);
+    assert_eq!(policy.to_string(), text);
+}
+
 #[test]
 fn each_kind_has_a_text() {
     let minute = Duration::from_secs(60);
-    let hundred = Rate::per_minute(100);
-    let bucket = TokenBucket::new(hundred, 20);
-    let window = FixedWindow::new(100, minute);
+    let bucket = TokenBucket::new(Rate::per_minute(100), 20);
+    is_written("100/min burst 20", bucket);
+    is_written("100/min burst 20 start 0", bucket.with_empty_start());
+    let with_debt = bucket.with_start(5).with_debt();
+    is_written("100/min burst 20 start 5 debt", with_debt);
+
+    is_written("every 50ms", Interval::every(ms(50)));
+    let delayed = Interval::every(minute).with_delayed_start();
+    is_written("every 1min delayed", delayed);
+    is_written("every 0ns", Interval::every(Duration::ZERO));
+
+    is_written("100/min sliding", SlidingLog::new(100, minute));
+    let buckets = SlidingCounter::strict(100, minute, 10);
+    is_written("100/min sliding 10 buckets", buckets);
+    is_written("100/min smooth", SlidingCounter::smooth(100, minute));
+    is_written("100/min fixed", FixedWindow::new(100, minute));
+
     let day = AlignedWindow::new(5_000, Alignment::Day);
+    is_written("5000/day aligned", day.clone());
+    let in_the_west = day.with_utc_offset(-28_800);
+    is_written("5000/day aligned utc-08:00", in_the_west);
     let month = AlignedWindow::new(7, Alignment::Month);
-    let texts: [(&str, AnyPolicy); 17] = [
-        ("100/min burst 20", bucket.into()),
-        ("100/min burst 20 start 0", bucket.with_empty_start().into()),
-        (
-            "100/min burst 20 start 5 debt",
-            bucket.with_start(5).with_debt().into(),
-        ),
-        ("every 50ms", Interval::every(ms(50)).into()),
-        (
-            "every 1min delayed",
-            Interval::every(minute).with_delayed_start().into(),
-        ),
-        ("every 0ns", Interval::every(Duration::ZERO).into()),
-        ("100/min sliding", SlidingLog::new(100, minute).into()),
-        (
-            "100/min sliding 10 buckets",
-            SlidingCounter::strict(100, minute, 10).into(),
-        ),
-        ("100/min smooth", SlidingCounter::smooth(100, minute).into()),
-        ("100/min fixed", window.into()),
-        ("5000/day aligned", day.clone().into()),
-        (
-            "5000/day aligned utc-08:00",
-            day.with_utc_offset(-28_800).into(),
-        ),
-        (
-            "7/month aligned utc+05:30",
-            month.with_utc_offset(19_800).into(),
-        ),
-        ("unlimited", Unlimited.into()),
-        ("100/min fixed per request", PerRequest::new(window).into()),
-        (
-            "10/s sliding and 500/day sliding",
-            All::new((
-                SlidingLog::from_rate(Rate::per_second(10)),
-                SlidingLog::from_rate(Rate::per_day(500)),
-            ))
-            .into(),
-        ),
-        (
-            "60/min fixed per request and 90000/min burst 90000",
-            All::new((
-                PerRequest::new(FixedWindow::new(60, minute)),
-                TokenBucket::new(Rate::per_minute(90_000), 90_000),
-            ))
-            .into(),
-        ),
-    ];
-    for (text, policy) in texts {
-        assert_eq!(parsed(text), policy);
-        assert_eq!(policy.to_string(), text);
-    }
+    is_written("7/month aligned utc+05:30", month.with_utc_offset(19_800));
+
+    is_written("unlimited", Unlimited);
+    let requests = PerRequest::new(FixedWindow::new(60, minute));
+    is_written("60/min fixed per request", requests);
+    let second = SlidingLog::from_rate(Rate::per_second(10));
+    let both = All::new((second, SlidingLog::from_rate(Rate::per_day(500))));
+    is_written("10/s sliding and 500/day sliding", both);
+    let tokens = TokenBucket::new(Rate::per_minute(90_000), 90_000);
+    let text = "60/min fixed per request and 90000/min burst 90000";
+    is_written(text, All::new((requests, tokens)));
 }
 
 #[test]

@@ -205,14 +205,14 @@ headers that a proxy has joined
   = pause 21s
 "#;
 
-#[derive(Default)]
-struct Case {
+#[derive(Clone, Debug, Default)]
+pub(super) struct Case {
     name: &'static str,
-    headers: Vec<(&'static str, &'static str)>,
+    pub(super) headers: Vec<(&'static str, &'static str)>,
     meaning: &'static str,
 }
 
-fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for line in CASES.trim().lines() {
         let Some(told) = line.strip_prefix("  ") else {

@@ -7,7 +7,8 @@ use paceline::limiter::{Exceeded, Shared};
 use paceline::policy::Interval;
 use paceline::prelude::*;
 use paceline::stream::{
-    Concurrent, Enforce, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt, Shed, TryPace,
+    Concurrent, Debounce, Enforce, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt, Sample,
+    Shed, ThrottleFirst, TryPace,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -97,6 +98,22 @@ fn outcome<S: Stream + Unpin, H: IntoIterator<Item = u32>>(
     })
 }
 
+/// The same of an adapter that drops items, with their number.
+fn lossy_outcome<S: Stream<Item = u32> + Unpin>(
+    calls: Vec<Call>,
+    adapter: impl FnOnce(Source<u32>, Limit) -> S,
+    dropped_count: impl FnOnce(&S) -> u64,
+    into_parts: impl FnOnce(S) -> (Source<u32>, Option<u32>),
+) -> (Outcome, u64) {
+    let mut dropped = 0;
+    let into_parts = |adapter| {
+        dropped = dropped_count(&adapter);
+        into_parts(adapter)
+    };
+    let outcome = outcome(calls, adapter, |item| vec![item], into_parts);
+    (outcome, dropped)
+}
+
 struct Run {
     handle: SourceHandle<u32>,
     limit: Limit,
@@ -142,6 +159,12 @@ impl Outcome {
 
     fn count(&self) -> u64 {
         self.emitted.len().try_into().unwrap()
+    }
+
+    /// The items that are in some place.
+    fn known(&self) -> u64 {
+        let known = self.emitted.len() + self.held.len() + self.left.len();
+        known.try_into().unwrap()
     }
 
     /// Every item that arrived is in exactly one place.
@@ -237,16 +260,29 @@ proptest! {
 
     #[test]
     fn shed_counts_what_it_drops_and_pays_for_what_passes(calls in calls()) {
-        let mut dropped = 0;
-        let into_parts = |shed: Shed<_, _>| {
-            dropped = shed.shed_count();
-            shed.into_parts()
-        };
-        let outcome = outcome(calls, PaceStreamExt::shed, |item| vec![item], into_parts);
+        let (outcome, dropped) = lossy_outcome(calls, PaceStreamExt::shed, Shed::shed_count, Shed::into_parts);
         outcome.is_in_order()?;
         outcome.is_paid()?;
-        let known = outcome.emitted.len() + outcome.held.len() + outcome.left.len();
-        prop_assert_eq!(u64::try_from(known).unwrap() + dropped, u64::from(outcome.arrived));
+        prop_assert_eq!(outcome.known() + dropped, u64::from(outcome.arrived));
+    }
+
+    #[test]
+    fn lossy_adapters_count_every_item_that_they_drop(calls in calls()) {
+        let d = ms(3 * D);
+        let debounce = |source: Source<u32>, _| source.debounce(d);
+        let sample = |source: Source<u32>, _| source.sample(d);
+        let keep_last = |source: Source<u32>, _| source.sample(d).with_keep_last();
+        let first = |source: Source<u32>, _| source.throttle_first(d);
+        let of_first = |first: ThrottleFirst<_>| (first.into_inner(), None);
+        for (outcome, dropped) in [
+            lossy_outcome(calls.clone(), debounce, Debounce::dropped_count, Debounce::into_parts),
+            lossy_outcome(calls.clone(), sample, Sample::dropped_count, Sample::into_parts),
+            lossy_outcome(calls.clone(), keep_last, Sample::dropped_count, Sample::into_parts),
+            lossy_outcome(calls.clone(), first, ThrottleFirst::dropped_count, of_first),
+        ] {
+            outcome.is_in_order()?;
+            prop_assert_eq!(outcome.known() + dropped, u64::from(outcome.arrived));
+        }
     }
 
     /// The futures can only be dropped. They end with the stream, which releases their permits.

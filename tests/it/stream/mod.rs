@@ -5,7 +5,6 @@ mod debounce;
 mod enforce;
 mod grouped_weighted_within;
 mod grouped_within;
-mod lossy;
 mod out_of_range;
 mod pace;
 mod pace_batches;
