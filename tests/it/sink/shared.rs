@@ -154,17 +154,23 @@ async fn a_sink_that_goes_leaves_the_line() {
     let start = now();
     let mut lent = Interval::every(ms(10)).shared();
     let limit = lent.clone();
-    let ends: [fn(Waiting<'_>); 3] = [
-        |sink| drop(sink),
-        |mut sink| sink.close().now_or_never().unwrap().unwrap(),
-        |sink| assert_eq!(sink.into_parts().1, None),
-    ];
-    for (end, at) in ends.into_iter().zip([10, 30, 50]) {
+    type End = fn(Waiting<'_>) -> Option<Waiting<'_>>;
+    let is_dropped: End = |_| None;
+    let is_taken_apart: End = |sink| {
+        assert_eq!(sink.into_parts().1, None);
+        None
+    };
+    let is_closed: End = |mut sink| {
+        sink.close().now_or_never().unwrap().unwrap();
+        Some(sink)
+    };
+    for (end, at) in [(is_dropped, 10), (is_taken_apart, 30), (is_closed, 50)] {
         let mut sink = futures::sink::drain().pace_sends(&mut lent);
         sink.send(1).await.unwrap();
         assert!(sink.send(2).now_or_never().is_none());
-        end(sink);
+        let closed = end(sink);
         limit.acquire(1).await.unwrap();
         assert_eq!(since(start), at);
+        drop(closed);
     }
 }
