@@ -81,19 +81,6 @@ fn a_text_may_be_written_in_other_ways() {
     }
 }
 
-#[test]
-fn a_rate_alone_never_exceeds_its_number_in_any_window() {
-    let policy = parsed("3/100ns");
-    let at = Tick::from_nanos;
-    let mut state = policy.fresh(at(0));
-    assert!(policy.decide(&mut state, at(99), 3).is_pass());
-    let wait = Duration::from_nanos(99);
-    assert_eq!(
-        policy.decide(&mut state, at(100), 1),
-        Decision::Wait { retry_in: wait }
-    );
-}
-
 /// A text, and the error behind it.
 const ERRORS: &str = "
 100/min brust 20 => `brust` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; did you mean `burst`?

@@ -1,7 +1,6 @@
 use std::task::Poll;
 
-use futures::channel::mpsc;
-use futures::{FutureExt, SinkExt, StreamExt, stream};
+use futures::{FutureExt, SinkExt};
 use paceline::policy::Interval;
 use paceline::prelude::*;
 use paceline::sink::{GroupSends, Window};
@@ -122,25 +121,6 @@ async fn two_groups_that_are_both_old_leave_at_the_same_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_wake_up_costs_no_item_and_no_window() {
-    let (handle, mut sink) = groups(9);
-    feed(&mut sink, "ab");
-    jump(ms(150)).await;
-    assert!(
-        sink.ready().is_pending(),
-        "the old group has to leave first"
-    );
-    jump(ms(30)).await;
-    handle.accept(1);
-    feed(&mut sink, "c");
-    assert_eq!(taken_ms(&handle), [(180, vec!['a', 'b'])]);
-    jump(ms(99)).await;
-    assert!(sink.ready().is_ready(), "the window of c began with c");
-    jump(ms(1)).await;
-    assert!(sink.ready().is_pending());
-}
-
-#[tokio::test(start_paused = true)]
 async fn windows_start_as_configured() {
     let from_the_first_item = [(150, "ab"), (160, "c"), (460, "de")];
     let from_the_last_group = [(150, "ab"), (160, "c"), (380, "d"), (460, "e")];
@@ -215,22 +195,6 @@ async fn into_parts_returns_in_order_the_items_that_a_failing_inner_sink_was_not
     assert_eq!(sink.into_inner().into_parts().1, ['a', 'b']);
 }
 
-#[tokio::test(start_paused = true)]
-async fn groups_first_and_then_spacing() {
-    let start = now();
-    let (outlet, writes) = mpsc::unbounded();
-    let sink = outlet
-        .pace_sends(Interval::every(ms(100)).owned())
-        .group_sends(2, ms(20));
-    let sending = tokio::spawn(stream::iter(1..=5).map(Ok).forward(sink));
-    let left = writes.map(|group| (since(start), group));
-    assert_eq!(
-        left.collect::<Vec<_>>().await,
-        [(0, vec![1, 2]), (100, vec![3, 4]), (200, vec![5])]
-    );
-    sending.await.unwrap().unwrap();
-}
-
 /// The inner sink may join the queue of a shared limit. So it is polled only when a group has to leave.
 #[tokio::test(start_paused = true)]
 async fn an_incomplete_group_holds_up_no_waiter_of_the_limit_behind_it() {
@@ -246,22 +210,6 @@ async fn an_incomplete_group_holds_up_no_waiter_of_the_limit_behind_it() {
     limit.acquire(1).await.unwrap();
     limit.acquire(1).await.unwrap();
     assert_eq!(since(start), 200);
-}
-
-#[tokio::test(start_paused = true)]
-async fn send_flushes_after_each_item_and_feed_does_not() {
-    let (outlet, writes) = mpsc::unbounded();
-    let mut sink = outlet.group_sends(3, ms(100));
-    sink.send(1).await.unwrap();
-    sink.send(2).await.unwrap();
-    for item in 3..=5 {
-        sink.feed(item).await.unwrap();
-    }
-    drop(sink);
-    assert_eq!(
-        writes.collect::<Vec<_>>().await,
-        [vec![1], vec![2], vec![3, 4, 5]]
-    );
 }
 
 /// `Sink::start_send` consumes what it is given, and its error does not contain it.

@@ -1,6 +1,5 @@
 use std::task::Poll;
 
-use futures::channel::mpsc;
 use futures::future::poll_fn;
 use futures::{FutureExt, SinkExt, StreamExt, stream};
 use paceline::limiter::Shared;
@@ -28,24 +27,6 @@ fn holding() -> (SinkHandle<char>, Shared<Interval>, Driven<Paced>) {
     sink.start('a').unwrap();
     assert_eq!(taken_ms(&handle), []);
     (handle, limit, sink)
-}
-
-#[tokio::test(start_paused = true)]
-async fn over_a_channel_that_is_full() {
-    let start = now();
-    let (outlet, mut calls) = mpsc::channel(0); // room for one item of one sender
-    let sink = outlet.pace_sends(Interval::every(ms(100)).owned());
-    let sending = tokio::spawn(stream::iter(1..=4).map(Ok).forward(sink));
-
-    let mut left = Vec::new();
-    sleep(50).await;
-    while let Some(item) = calls.next().await {
-        left.push((since(start), item));
-        sleep(if item == 2 { 250 } else { 0 }).await;
-    }
-    sending.await.unwrap().unwrap();
-    // The second item leaves at 100 and the third at 200. There is room for the fourth at 350.
-    assert_eq!(left, [(50, 1), (100, 2), (350, 3), (350, 4)]);
 }
 
 #[tokio::test(start_paused = true)]

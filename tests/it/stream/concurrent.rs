@@ -180,18 +180,6 @@ async fn dropping_it_gives_the_permits_back_and_leaves_the_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_larger_limit_is_used_at_once() {
-    let permits = Permits::new(1);
-    let calls = stream::iter([100; 4]).concurrent(permits.clone(), take);
-    let grower = async {
-        sleep(10).await;
-        permits.resize(3);
-    };
-    let (left, ()) = futures::join!(drained(calls), grower);
-    assert_left(&left, [(100, 100), (110, 100), (110, 100), (200, 100)], 200);
-}
-
-#[tokio::test(start_paused = true)]
 async fn only_those_that_were_woken_are_polled() {
     let polls = Rc::new(Cell::new(0));
     let start = |millis: u64| {

@@ -58,13 +58,8 @@ async fn a_delayed_interval_and_an_empty_bucket_count_from_the_first_poll() {
 
 #[tokio::test(start_paused = true)]
 async fn ends_with_its_input_not_one_delay_later() {
-    for (ticks, input, output) in [
-        (6_000, "a |", "a |"),
-        (6_000, "|", "|"),
-        // An item that is held leaves when it is due, and the end with it.
-        (3, "(ab|)", "a - - (b|)"),
-    ] {
-        marble::check(|s| s.min_interval(TICK * ticks), input, output).await;
+    for row in ["a |", "|"] {
+        marble::check(|s| s.min_interval(TICK * 6_000), row, row).await;
     }
 }
 
@@ -80,17 +75,6 @@ async fn an_interval_for_ever_is_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn errors_are_items_like_any_other() {
     marble::try_check(|s| s.min_interval(TICK * 2), "a X b |", "a - X - (b|)").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_polls_no_emission_is_owed() {
-    marble::check_on_demand(
-        |s| s.min_interval(TICK * 2),
-        "(abc) |",
-        "? - - - - - - ? ? -",
-        "a - - - - - - b - c |",
-    )
-    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,18 +102,6 @@ async fn lends_a_limiter_and_leaves_the_line_with_it() {
     }
     other.acquire(1).await.unwrap();
     assert_eq!(since(start), 100, "no waiter is queued before it any more");
-}
-
-#[tokio::test(start_paused = true)]
-async fn groups_first_and_then_spacing_ends_one_interval_later() {
-    let every = Interval::every(ms(100));
-    for (limit, from) in [(every, 0), (every.with_delayed_start(), 100)] {
-        let groups = stream::iter(1..=5).grouped_within(2, ms(100));
-        let left = drained(groups.pace(limit.owned())).await;
-        let expected = [vec![1, 2], vec![3, 4], vec![5]];
-        let expected = (from..).step_by(100).zip(expected);
-        assert_left(&left, expected, from + 200);
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,6 @@ use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::marble::{self, TICK};
 
-use super::rows;
 use crate::timed::{arriving, assert_left, drained, ms};
 
 fn every(millis: u64) -> paceline::limiter::Owned<Interval> {
@@ -27,28 +26,6 @@ async fn takes_all_that_has_arrived_at_each_slot_up_to_its_maximum() {
         (200, vec![7]),
     ];
     assert_left(&left, expected, 200);
-}
-
-/// Every three ticks, at most two items.
-const TIMELINES: &str = "
-an item that arrives with the slot is in it
-  a   - b c    - - - - - |
-  [a] - - [bc] - - - - - |
-the first batch is not delayed and a batch need not be full
-  - - a   |
-  - - [a] |
-the last batch leaves when it is due
-  (abc|)
-  [ab] - - ([c]|)
-  |
-  |
-";
-
-#[tokio::test(start_paused = true)]
-async fn batches_are_as_drawn() {
-    for (input, output) in rows(TIMELINES) {
-        marble::check(|s| s.pace_batches(every(30), 2), input, output).await;
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,19 +9,6 @@ use paceline::time::Rate;
 use crate::timed::{arriving, assert_left, drained, ms};
 
 #[tokio::test(start_paused = true)]
-async fn a_cost_waits_for_the_tokens_it_misses_and_an_interval_is_bought_as_often() {
-    let bucket = TokenBucket::new(Rate::new(1, ms(100)), 3).owned();
-    let paced = stream::iter([3, 2, 1, 3]).pace_by_cost(bucket, |cost| *cost);
-    let left = drained(paced.map(Result::unwrap)).await;
-    assert_left(&left, [(0, 3), (200, 2), (300, 1), (600, 3)], 600);
-
-    let interval = Interval::every(ms(100)).owned();
-    let paced = stream::iter([3, 1, 2]).pace_by_cost(interval, |cost| *cost);
-    let left = drained(paced.map(Result::unwrap)).await;
-    assert_left(&left, [(0, 3), (300, 1), (400, 2)], 400);
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_item_that_is_too_costly_is_returned_at_once_and_the_stream_goes_on() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 3).owned();
     let input = stream::iter([("a", 3), ("dear", 4), ("b", 1)]);

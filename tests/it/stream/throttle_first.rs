@@ -1,7 +1,6 @@
 use futures::{FutureExt, Stream, StreamExt, stream};
 use paceline::prelude::*;
 use testkit::clock::jump;
-use testkit::marble::{self, TICK};
 
 use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
 
@@ -12,12 +11,6 @@ async fn emits_and_then_ignores_until_the_time_is_over() {
     let left = drained(first.by_ref()).await;
     assert_left(&left, [(0, 1), (100, 4), (250, 5)], 400);
     assert_eq!(first.dropped_count(), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropped_items_do_not_prolong_the_quiet_time() {
-    let first = |s: marble::Source| s.throttle_first(TICK * 3);
-    marble::check(first, "a b c d e f g |", "a - - d - - g |").await;
 }
 
 /// The consumer asks late for the second item. Items within the time after *that* emission are dropped.
