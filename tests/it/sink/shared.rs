@@ -17,6 +17,7 @@ use super::driven::{Steps, taken_ms};
 use crate::timed::{ms, now, since};
 
 type Waiting<'a> = PaceSends<Drain<u8>, &'a mut Shared<Interval>, u8>;
+type End = fn(Waiting<'_>) -> Option<Waiting<'_>>;
 
 /// Sends `items` times, as fast as the limit allows, in a task of its own.
 fn greedy(
@@ -154,7 +155,6 @@ async fn a_sink_that_goes_leaves_the_line() {
     let start = now();
     let mut lent = Interval::every(ms(10)).shared();
     let limit = lent.clone();
-    type End = fn(Waiting<'_>) -> Option<Waiting<'_>>;
     let is_dropped: End = |_| None;
     let is_taken_apart: End = |sink| {
         assert_eq!(sink.into_parts().1, None);
