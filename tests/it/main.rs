@@ -1,5 +1,6 @@
-//! One binary; its modules mirror `src/`.
+//! One binary; its modules mirror `src/`, but for `adapters`, which tells once what all adapters of a kind do.
 
+mod adapters;
 mod concurrency;
 mod config;
 mod feedback;

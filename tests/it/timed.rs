@@ -62,8 +62,20 @@ pub(crate) fn assert_left<T: Debug + PartialEq>(
     items: impl IntoIterator<Item = (u64, T)>,
     end: u64,
 ) {
-    assert_eq!(left.items, items.into_iter().collect::<Vec<_>>());
-    assert_eq!(left.end, end, "the end");
+    assert_left_by("it", left, items, end);
+}
+
+/// The same of an adapter with a name.
+#[track_caller]
+pub(crate) fn assert_left_by<T: Debug + PartialEq>(
+    name: &str,
+    left: &Left<T>,
+    items: impl IntoIterator<Item = (u64, T)>,
+    end: u64,
+) {
+    let items: Vec<_> = items.into_iter().collect();
+    assert_eq!(left.items, items, "{name}");
+    assert_eq!(left.end, end, "the end of {name}");
 }
 
 pub(crate) fn now() -> Instant {

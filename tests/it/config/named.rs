@@ -1,16 +1,13 @@
 //! Limits by name, reloaded while they are in use.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "tests measure on tokio's paused clock"
-)]
 
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
-use std::time::Duration;
 
 use paceline::config::{LimitConfig, LimitsConfig, NamedLimits};
-use paceline::limiter::{Limiter, LimiterExt, Mode};
-use tokio::time::Instant;
+use paceline::limiter::{AcquireError, Limiter, LimiterExt, LineError, Mode};
+use tokio::task::JoinHandle;
+
+use crate::timed::{now, since};
 
 fn config(limits: &[(&str, &str)]) -> LimitsConfig {
     let config = LimitsConfig::new();
@@ -25,6 +22,15 @@ fn limit(policy: &str) -> LimitConfig {
 
 fn left(limits: &NamedLimits, name: &str) -> u32 {
     limits.get(name).unwrap().status().unwrap().remaining
+}
+
+/// A request that waits for a limit `api`, which is spent.
+async fn waiter(limits: &NamedLimits) -> JoinHandle<Result<(), AcquireError<LineError>>> {
+    let api = limits.get("api").unwrap();
+    api.acquire(1).await.unwrap();
+    let waiter = tokio::spawn(api.acquire(1));
+    tokio::task::yield_now().await;
+    waiter
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,15 +65,12 @@ async fn what_was_spent_stays_spent_and_what_did_not_change_keeps_its_state() {
 #[tokio::test(start_paused = true)]
 async fn waiters_wait_for_the_new_policy() {
     let limits = NamedLimits::new(&config(&[("api", "every 1h")]));
-    let api = limits.get("api").unwrap();
-    api.acquire(1).await.unwrap();
-    let start = Instant::now();
-    let waiter = tokio::spawn(api.acquire(1));
-    tokio::task::yield_now().await;
+    let start = now();
+    let waiter = waiter(&limits).await;
 
     limits.reload(&config(&[("api", "every 2s")]));
     waiter.await.unwrap().unwrap();
-    assert_eq!(start.elapsed(), Duration::from_secs(2));
+    assert_eq!(since(start), 2_000);
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,9 +78,7 @@ async fn what_vanished_is_closed_and_a_name_that_comes_back_is_a_new_limit() {
     let one = config(&[("api", "1/min")]);
     let limits = NamedLimits::new(&one);
     let api = limits.get("api").unwrap();
-    api.acquire(1).await.unwrap();
-    let waiter = tokio::spawn(api.acquire(1));
-    tokio::task::yield_now().await;
+    let waiter = waiter(&limits).await;
 
     limits.reload(&LimitsConfig::new());
     assert!(waiter.await.unwrap().unwrap_err().is_closed());
@@ -92,16 +93,13 @@ async fn what_vanished_is_closed_and_a_name_that_comes_back_is_a_new_limit() {
 #[tokio::test(start_paused = true)]
 async fn a_mode_changes_for_waiters_too() {
     let limits = NamedLimits::new(&config(&[("api", "1/min")]));
-    let api = limits.get("api").unwrap();
-    api.acquire(1).await.unwrap();
-    let start = Instant::now();
-    let waiter = tokio::spawn(api.acquire(1));
-    tokio::task::yield_now().await;
+    let start = now();
+    let waiter = waiter(&limits).await;
 
     let off = LimitsConfig::new().with("api", limit("1/min").with_mode(Mode::Off));
     assert_eq!(limits.reload(&off).retuned, ["api"]);
     waiter.await.unwrap().unwrap();
-    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(since(start), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,68 +59,65 @@ fn a_limit_has_a_mode_beside_its_policy() {
 
 #[test]
 fn an_error_names_the_field_or_the_value_and_what_would_be_right_with_line_and_column() {
-    let in_text =
-        "should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`";
-    for (toml, place, message) in [
+    for (toml, expected) in [
         (
             "mail = '10/s'\napi = '100/min brust 20'",
-            (2, 7),
-            format!(
-                "`100/min brust 20` is not a policy: `brust` at column 9 {in_text}; did you mean `burst`?"
-            ),
+            "line 2, column 7: `100/min brust 20` is not a policy: `brust` at column 9 should be `burst`, \
+             `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; did you mean `burst`?",
         ),
         (
             "mail = '10/s'\napi = { policy = '100/min', brust = 20 }",
-            (2, 7),
-            "unknown field `brust`, expected `policy` or `mode`".into(),
+            "line 2, column 7: unknown field `brust`, expected `policy` or `mode`",
         ),
         (
             "[api]\nrate = '100/min'",
-            (1, 1),
-            "unknown field `rate`, expected `policy` or `mode`".into(),
+            "line 1, column 1: unknown field `rate`, expected `policy` or `mode`",
         ),
         (
             "[api]\npolicy = '100/min burst 0'",
-            (2, 10),
-            "`100/min burst 0` is not a policy: a token bucket needs a burst of at least 1, got 0".into(),
+            "line 2, column 10: `100/min burst 0` is not a policy: a token bucket needs a burst of at least 1, got 0",
         ),
         (
             "[api]\npolicy = { rate = '100/min' }",
-            (2, 10),
-            "invalid type: map, expected a policy, such as \"100/min burst 20\"".into(),
+            "line 2, column 10: invalid type: map, expected a policy, such as \"100/min burst 20\"",
         ),
         (
             "[api]\npolicy = '10/s'\nmode = 'shadwo'",
-            (3, 8),
-            "a mode is `active`, `shadow` or `off`, got `shadwo`".into(),
+            "line 3, column 8: a mode is `active`, `shadow` or `off`, got `shadwo`",
         ),
-        ("[api]\nmode = 'off'", (1, 1), "missing field `policy`".into()),
+        (
+            "[api]\nmode = 'off'",
+            "line 1, column 1: missing field `policy`",
+        ),
         (
             "api = 100",
-            (1, 7),
-            "invalid type: integer `100`, expected a policy, such as \"100/min burst 20\", or a table of a `policy` and a `mode`".into(),
+            "line 1, column 7: invalid type: integer `100`, expected a policy, such as \"100/min burst 20\", \
+             or a table of a `policy` and a `mode`",
         ),
     ] {
         let error = from_toml(toml).unwrap_err();
-        let (line, column) = place;
-        let first = format!("TOML parse error at line {line}, column {column}");
-        assert_eq!(error.lines().next(), Some(&*first), "{error}");
-        assert_eq!(error.lines().last(), Some(&*message), "{error}");
+        let place = error.lines().next().unwrap();
+        let message = error.lines().last().unwrap();
+        assert_eq!(
+            format!("{place}: {message}"),
+            format!("TOML parse error at {expected}")
+        );
     }
 }
 
 #[test]
 fn a_name_or_a_field_that_comes_twice_is_an_error() {
-    let error =
-        serde_json::from_str::<LimitsConfig>(r#"{"api": "1/s", "api": "2/s"}"#).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "there are two limits `api` at line 1 column 20"
-    );
-    let twice = r#"{"api": {"policy": "1/s", "policy": "2/s"}}"#;
-    let error = serde_json::from_str::<LimitsConfig>(twice).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "there are two fields `policy` at line 1 column 42"
-    );
+    for (twice, expected) in [
+        (
+            r#"{"api": "1/s", "api": "2/s"}"#,
+            "there are two limits `api` at line 1 column 20",
+        ),
+        (
+            r#"{"api": {"policy": "1/s", "policy": "2/s"}}"#,
+            "there are two fields `policy` at line 1 column 42",
+        ),
+    ] {
+        let error = serde_json::from_str::<LimitsConfig>(twice).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
 }

@@ -8,16 +8,8 @@ use paceline::time::Rate;
 use testkit::clock::jump;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
+use super::{bucket, bytes};
 use crate::timed::{ms, now, since, sleep};
-
-/// A hundred bytes at once, then one each millisecond.
-fn bucket() -> TokenBucket {
-    TokenBucket::new(Rate::per_second(1_000), 100)
-}
-
-fn bytes(count: usize) -> Vec<u8> {
-    (0..=u8::MAX).cycle().take(count).collect()
-}
 
 #[tokio::test(start_paused = true)]
 async fn reads_bytes_in_order_and_loses_none() {
@@ -75,23 +67,7 @@ async fn the_end_comes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn into_parts_returns_the_bytes_held_and_a_dropped_read_takes_none() {
-    let file = bytes(300);
-    let mut reader = file.as_slice().pace_reads(bucket().owned());
-    let mut buf = [0; 200];
-    assert_eq!(reader.read(&mut buf).await.unwrap(), 100);
-    assert!(reader.read(&mut buf).now_or_never().is_none());
-    assert!(
-        reader.read(&mut [0; 0]).now_or_never().is_some(),
-        "no room, no wait"
-    );
-
-    let (rest, held) = reader.into_parts();
-    assert_eq!([held.as_slice(), rest].concat(), file[100..]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn reads_no_more_than_is_asked_for() {
+async fn reads_no_more_than_is_asked_for_and_into_parts_returns_the_bytes_held() {
     let file = bytes(300);
     let mut reader = file.as_slice().pace_reads(bucket().owned());
     let mut buf = [0; 60];
@@ -100,7 +76,10 @@ async fn reads_no_more_than_is_asked_for() {
     }
     assert_eq!(buf, file[60..120]);
 
-    assert!(reader.read(&mut buf[..50]).now_or_never().is_none());
+    let dropped = reader.read(&mut buf[..50]).now_or_never();
+    assert!(dropped.is_none(), "and takes none");
+    let without_room = reader.read(&mut [0; 0]).now_or_never();
+    assert!(without_room.is_some(), "no wait");
     let (rest, held) = reader.into_parts();
     assert_eq!((held.as_slice(), rest), (&file[120..170], &file[170..]));
 }

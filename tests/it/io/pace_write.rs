@@ -9,40 +9,30 @@ use paceline::time::Rate;
 use testkit::clock::jump;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
+use super::{bucket, bytes};
 use crate::timed::{ms, now, since, sleep};
-
-fn bucket() -> TokenBucket {
-    TokenBucket::new(Rate::per_second(1_000), 100)
-}
 
 #[tokio::test(start_paused = true)]
 async fn writes_bytes_in_order_and_loses_none() {
     let start = now();
     let mut writer = Vec::new().pace_writes(bucket().owned());
-    let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(1_000).collect();
-    writer.write_all(&bytes).await.unwrap();
+    writer.write_all(&bytes(1_000)).await.unwrap();
     assert_eq!(since(start), 900);
-    assert_eq!(writer.into_inner(), bytes);
+    assert_eq!(writer.into_inner(), bytes(1_000));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flush_and_a_shutdown_do_not_wait_for_the_limit() {
+async fn an_empty_write_a_flush_and_a_shutdown_do_not_wait_for_the_limit() {
     let (mut theirs, ours) = duplex(1_024);
     let mut writer = ours.pace_writes(bucket().owned());
+    assert_eq!(writer.write(&[]).now_or_never().unwrap().unwrap(), 0);
     assert_eq!(writer.write(&[1; 200]).await.unwrap(), 100);
     assert!(writer.write(&[1; 200]).now_or_never().is_none());
+    assert_eq!(writer.write(&[]).now_or_never().unwrap().unwrap(), 0);
     assert!(writer.flush().now_or_never().unwrap().is_ok());
     assert!(writer.shutdown().now_or_never().unwrap().is_ok());
     let mut read = Vec::new();
     assert_eq!(theirs.read_to_end(&mut read).await.unwrap(), 100);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_empty_write_does_not_wait_for_the_limit() {
-    let mut writer = Vec::new().pace_writes(bucket().owned());
-    assert_eq!(writer.write(&[]).await.unwrap(), 0);
-    writer.write_all(&[1; 100]).await.unwrap();
-    assert_eq!(writer.write(&[]).now_or_never().unwrap().unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,17 +41,11 @@ async fn bytes_that_a_full_peer_does_not_accept_need_one_grant() {
     let (mut theirs, ours) = duplex(60);
     let mut writer = ours.pace_writes(bucket().owned());
     assert_eq!(writer.write(&[1; 100]).await.unwrap(), 60);
-    assert!(
-        writer.write(&[2; 100]).now_or_never().is_none(),
-        "the pipe is full"
-    );
-    let mut buf = [0; 60];
-    theirs.read_exact(&mut buf).await.unwrap();
-    assert_eq!(
-        writer.write(&[2; 100]).await.unwrap(),
-        40,
-        "they were paid for"
-    );
+    let the_pipe_is_full = writer.write(&[2; 100]).now_or_never();
+    assert!(the_pipe_is_full.is_none());
+    theirs.read_exact(&mut [0; 60]).await.unwrap();
+    let paid_for = writer.write(&[2; 100]).await.unwrap();
+    assert_eq!(paid_for, 40);
     assert_eq!(since(start), 0);
     assert_eq!(writer.write(&[3; 20]).await.unwrap(), 20);
     assert_eq!(since(start), 20);
@@ -88,10 +72,8 @@ async fn a_late_wake_up_takes_no_more_than_the_burst() {
     assert_eq!(writer.write(&[1; 500]).await.unwrap(), 100);
     assert!(writer.write(&[1; 500]).now_or_never().is_none());
     jump(ms(10_000)).await;
-    assert_eq!(
-        writer.write(&[1; 500]).now_or_never().unwrap().unwrap(),
-        100
-    );
+    let burst = writer.write(&[1; 500]).now_or_never().unwrap();
+    assert_eq!(burst.unwrap(), 100);
     assert!(writer.write(&[1; 500]).now_or_never().is_none());
 }
 

@@ -1,15 +1,19 @@
-//! Sinks polled by hand, and limiters as another library could write them.
+//! Sinks polled by hand, and sinks and limiters as another library could write them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use futures::Sink;
-use paceline::limiter::Limiter;
-use paceline::policy::Decision;
-use testkit::probe;
+use paceline::limiter::{Limiter, Shared};
+use paceline::policy::{Decision, Interval};
+use paceline::prelude::*;
+use testkit::probe::{self, Broken, SinkHandle};
 use testkit::wakes::Driven;
+
+use crate::timed::ms;
 
 /// The steps of a sink, each one poll.
 pub(crate) trait Steps<Item> {
@@ -40,8 +44,19 @@ impl<S: Sink<Item>, Item> Steps<Item> for Driven<S> {
     }
 }
 
+/// An adapter over an inner sink that accepts everything, with a limit of an item each 100 ms.
+pub(crate) fn over_all<T, S>(
+    adapter: impl FnOnce(probe::Sink<T>, Shared<Interval>) -> S,
+) -> (SinkHandle<T>, Shared<Interval>, Driven<S>) {
+    let (handle, sink) = probe::sink();
+    handle.accept_all();
+    let limit = Interval::every(ms(100)).shared();
+    let sink = Driven::new(adapter(sink, limit.clone()));
+    (handle, limit, sink)
+}
+
 /// The items that the sink has accepted, with the milliseconds since its first call.
-pub(crate) fn taken_ms<T>(handle: &probe::SinkHandle<T>) -> Vec<(u128, T)> {
+pub(crate) fn taken_ms<T>(handle: &SinkHandle<T>) -> Vec<(u128, T)> {
     let taken = handle.taken_at().into_iter();
     taken.map(|(at, item)| (at.as_millis(), item)).collect()
 }
@@ -74,4 +89,51 @@ impl Limiter for Told {
     }
 
     fn give_up(&mut self) {}
+}
+
+/// What a sink does at the next call.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub(crate) enum Does {
+    #[default]
+    TakesAll,
+    TakesNone,
+    FailsToSend,
+    FailsToFlush,
+}
+
+/// An inner sink that changes its mind.
+#[derive(Clone, Default)]
+pub(crate) struct Fickle(pub(crate) Rc<Cell<Does>>);
+
+impl Fickle {
+    fn unless(&self, does: Does) -> Result<(), Broken> {
+        if self.0.get() == does {
+            Err(Broken)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl<T> Sink<T> for Fickle {
+    type Error = Broken;
+
+    fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        match self.0.get() {
+            Does::TakesNone => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn start_send(self: Pin<&mut Self>, _: T) -> Result<(), Broken> {
+        self.unless(Does::FailsToSend)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        Poll::Ready(self.unless(Does::FailsToFlush))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        Poll::Ready(Ok(()))
+    }
 }

@@ -2,25 +2,15 @@ use std::error::Error;
 use std::task::Poll;
 
 use futures::{FutureExt, SinkExt};
-use paceline::limiter::Shared;
-use paceline::policy::{Decision, Interval, Unlimited};
+use paceline::policy::{Decision, Interval};
 use paceline::prelude::*;
-use paceline::sink::{EnforceSends, Exceeded, SendError};
+use paceline::sink::{Exceeded, SendError};
 use testkit::clock::jump;
 use testkit::probe::{self, Broken};
 use testkit::wakes::Driven;
 
-use super::driven::{Steps, Told, taken_ms};
+use super::driven::{Steps, Told, over_all, taken_ms};
 use crate::timed::ms;
-
-type Enforced = EnforceSends<probe::Sink<char>, Shared<Interval>, char>;
-
-fn enforced() -> (probe::SinkHandle<char>, Shared<Interval>, Driven<Enforced>) {
-    let (handle, sink) = probe::sink();
-    let limit = Interval::every(ms(100)).shared();
-    let sink = Driven::new(sink.enforce_sends(limit.clone()));
-    (handle, limit, sink)
-}
 
 fn refused(sent: Result<(), SendError<Broken, Exceeded<char>>>) -> Exceeded<char> {
     match sent {
@@ -31,16 +21,14 @@ fn refused(sent: Result<(), SendError<Broken, Exceeded<char>>>) -> Exceeded<char
 
 #[tokio::test(start_paused = true)]
 async fn answers_at_once_and_gives_the_item_back() {
-    let (handle, _, mut sink) = enforced();
-    handle.accept_all();
-    for (after, item) in [(0, 'a'), (30, 'b'), (70, 'c')] {
+    let (handle, _, mut sink) = over_all(probe::Sink::enforce_sends);
+    for (after, item, retry_in) in [(0, 'a', None), (30, 'b', Some(ms(70))), (70, 'c', None)] {
         jump(ms(after)).await;
         assert!(sink.ready().is_ready(), "whether or not the slot is open");
         let sent = sink.start(item);
-        if item == 'b' {
+        if retry_in.is_some() {
             let refused = refused(sent);
-            assert_eq!(refused.retry_in(), Some(ms(70)));
-            assert_eq!(refused.into_item(), 'b');
+            assert_eq!((refused.retry_in(), refused.into_item()), (retry_in, item));
         } else {
             sent.unwrap();
         }
@@ -60,48 +48,20 @@ async fn a_send_that_is_refused_does_not_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn takes_no_permit_while_the_inner_sink_is_full_or_broken() {
-    let (handle, limit, mut sink) = enforced();
+    let (handle, sink) = probe::sink::<char>();
+    let limit = Interval::every(ms(100)).shared();
+    let mut sink = Driven::new(sink.enforce_sends(limit.clone()));
     assert!(sink.ready().is_pending() && limit.peek(1).is_pass());
     handle.fail_next();
-    assert!(matches!(
-        sink.ready(),
-        Poll::Ready(Err(SendError::Inner(Broken)))
-    ));
+    let failed = sink.ready();
+    assert!(matches!(failed, Poll::Ready(Err(SendError::Inner(Broken)))));
     assert!(limit.peek(1).is_pass());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_takes_no_permit_and_no_item_overtakes_a_queued_waiter() {
-    let (handle, limit, mut sink) = enforced();
-    handle.accept_all();
-    limit.acquire(1).await.unwrap();
-    let mut waits = limit.acquire(1);
-    assert!((&mut waits).now_or_never().is_none());
-    jump(ms(150)).await;
-    assert!(sink.ready().is_ready());
-    assert_eq!(refused(sink.start('a')).retry_in(), Some(ms(100)));
-    waits.now_or_never().unwrap().unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_wake_up_is_no_reason_to_pass_two() {
-    let (handle, _, mut sink) = enforced();
-    handle.accept_all();
-    assert!(sink.ready().is_ready());
-    sink.start('a').unwrap();
-    jump(ms(280)).await;
-    assert!(sink.ready().is_ready());
-    sink.start('b').unwrap();
-    assert!(sink.ready().is_ready());
-    assert_eq!(refused(sink.start('c')).retry_in(), Some(ms(100)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn holds_the_item_while_an_answer_is_under_way() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
     let limit = Told::default();
-    let mut sink = Driven::new(sink.enforce_sends(limit.clone()));
+    let (handle, _, mut sink) = over_all(|sink, _| sink.enforce_sends(limit.clone()));
     for (item, answer) in [
         ('a', Decision::Pass),
         ('b', Decision::Wait { retry_in: ms(5) }),
@@ -110,9 +70,8 @@ async fn holds_the_item_while_an_answer_is_under_way() {
         limit.set(None);
         assert!(sink.ready().is_ready());
         sink.start(item).unwrap();
-        assert!(
-            sink.flush().is_pending() && sink.close().is_pending() && sink.ready().is_pending()
-        );
+        assert!(sink.flush().is_pending() && sink.close().is_pending());
+        assert!(sink.ready().is_pending());
         limit.set(Some(answer));
         match sink.flush() {
             Poll::Ready(Err(SendError::Refused(refused))) => {
@@ -127,18 +86,6 @@ async fn holds_the_item_while_an_answer_is_under_way() {
     assert!(sink.ready().is_ready());
     sink.start('d').unwrap();
     assert_eq!(sink.into_inner().into_parts().1, Some('d'));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_limit_of_none_refuses_nothing() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let mut sink = sink.enforce_sends(Unlimited.owned());
-    for n in 0..3 {
-        sink.send(n).await.unwrap();
-    }
-    sink.close().await.unwrap();
-    assert_eq!(taken_ms(&handle), [(0, 0), (0, 1), (0, 2)]);
 }
 
 #[test]

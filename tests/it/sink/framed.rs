@@ -1,4 +1,4 @@
-//! A real codec on a real pipe: the tests check when the lines come out at the other end.
+//! A real codec on a real pipe, whose end is a stream and a sink: the tests check when lines come out at the other end.
 
 use futures::{SinkExt, StreamExt, stream};
 use paceline::policy::Interval;
@@ -6,69 +6,55 @@ use paceline::prelude::*;
 use tokio::io::{DuplexStream, duplex};
 use tokio_util::codec::{Framed, LinesCodec};
 
-use crate::timed::{ms, now, since, sleep};
+use crate::timed::{assert_left, drained, ms, now, since, sleep};
 
-fn pipe(
-    room: usize,
-) -> (
-    Framed<DuplexStream, LinesCodec>,
-    Framed<DuplexStream, LinesCodec>,
-) {
+type Lines = Framed<DuplexStream, LinesCodec>;
+
+fn pipe(room: usize) -> (Lines, Lines) {
     let (here, there) = duplex(room);
-    (
-        Framed::new(here, LinesCodec::new()),
-        Framed::new(there, LinesCodec::new()),
-    )
-}
-
-/// The lines that come out, with their instants.
-async fn arrivals(mut there: Framed<DuplexStream, LinesCodec>) -> Vec<(u64, String)> {
-    let start = now();
-    let mut arrived = Vec::new();
-    while let Some(line) = there.next().await {
-        arrived.push((since(start), line.unwrap()));
-    }
-    arrived
-}
-
-fn lines(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
-    let owned = expected.iter().map(|(at, line)| (*at, (*line).to_owned()));
-    owned.collect()
+    let lines = |end| Framed::new(end, LinesCodec::new());
+    (lines(here), lines(there))
 }
 
 /// A codec has a buffer. Without a flush while the adapter waits, all lines would arrive together at the end.
 #[tokio::test(start_paused = true)]
-async fn lines_arrive_as_far_apart_as_they_were_sent() {
+async fn lines_arrive_as_far_apart_as_they_were_sent_or_when_they_are_paid() {
+    let limit = || Interval::every(ms(100)).owned();
     let (here, there) = pipe(64);
-    let sink = here.pace_sends(Interval::every(ms(100)).owned());
-    let arrived = tokio::spawn(arrivals(there));
-    stream::iter(["a", "b", "c"])
+    let sending = stream::iter(["a", "b", "c"])
         .map(Ok)
-        .forward(sink)
-        .await
-        .unwrap();
-    assert_eq!(
-        arrived.await.unwrap(),
-        lines(&[(0, "a"), (100, "b"), (200, "c")])
-    );
+        .forward(here.pace_sends(limit()));
+    let (left, sent) = futures::join!(drained(there.map(Result::unwrap)), sending);
+    sent.unwrap();
+    let expected = [(0, "a"), (100, "b"), (200, "c")];
+    assert_left(&left, expected.map(owned), 200);
+
+    let (here, there) = pipe(64);
+    let by_length =
+        here.pace_sends_by_cost(limit(), |line: &&str| u32::try_from(line.len()).unwrap());
+    let sending = stream::iter(["abc", "de", "f"]).map(Ok).forward(by_length);
+    let (left, sent) = futures::join!(drained(there.map(Result::unwrap)), sending);
+    sent.unwrap();
+    let expected = [(0, "abc"), (300, "de"), (500, "f")];
+    assert_left(&left, expected.map(owned), 500);
+}
+
+fn owned((at, line): (u64, &str)) -> (u64, String) {
+    (at, line.to_owned())
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_that_pay_by_length_arrive_when_they_are_paid() {
+async fn refused_lines_do_not_arrive() {
     let (here, there) = pipe(64);
-    let limit = Interval::every(ms(100)).owned();
-    let length = |line: &&str| u32::try_from(line.len()).unwrap();
-    let sink = here.pace_sends_by_cost(limit, length);
-    let arrived = tokio::spawn(arrivals(there));
-    stream::iter(["abc", "de", "f"])
-        .map(Ok)
-        .forward(sink)
-        .await
-        .unwrap();
-    assert_eq!(
-        arrived.await.unwrap(),
-        lines(&[(0, "abc"), (300, "de"), (500, "f")])
-    );
+    let mut enforced = here.enforce_sends(Interval::every(ms(100)).owned());
+    let arrived = tokio::spawn(drained(there.map(Result::unwrap)));
+    enforced.send("a").await.unwrap();
+    enforced.send("b").await.unwrap_err();
+    sleep(100).await;
+    enforced.send("c").await.unwrap();
+    drop(enforced);
+    let expected = [(0, "a"), (100, "c")];
+    assert_left(&arrived.await.unwrap(), expected.map(owned), 100);
 }
 
 /// The pipe has room for four bytes, and the reader starts at 350 ms.
@@ -78,33 +64,46 @@ async fn a_pipe_that_is_full_delays_and_loses_nothing() {
     let mut sink = here.pace_sends(Interval::every(ms(100)).owned());
     let arrived = tokio::spawn(async move {
         sleep(350).await;
-        arrivals(there).await
+        there.map(Result::unwrap).collect::<Vec<_>>().await
     });
     let start = now();
     for line in ["one", "two", "three"] {
         sink.send(line).await.unwrap();
     }
-    assert_eq!(
-        since(start),
-        350,
-        "the second, of 100, was in the buffer until then"
-    );
+    // The second, of 100, was in the buffer until then.
+    assert_eq!(since(start), 350);
     sink.close().await.unwrap();
     drop(sink);
-    let arrived = arrived.await.unwrap();
-    let texts: Vec<_> = arrived.iter().map(|(_, line)| line.as_str()).collect();
-    assert_eq!(texts, ["one", "two", "three"]);
+    assert_eq!(arrived.await.unwrap(), ["one", "two", "three"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_lines_do_not_arrive() {
+async fn one_type_takes_the_methods_of_both_traits() {
+    let limit = Interval::every(ms(100)).shared();
     let (here, there) = pipe(64);
-    let mut enforced = here.enforce_sends(Interval::every(ms(100)).owned());
-    let arrived = tokio::spawn(arrivals(there));
-    enforced.send("a").await.unwrap();
-    enforced.send("b").await.unwrap_err();
-    sleep(100).await;
-    enforced.send("c").await.unwrap();
-    drop(enforced);
-    assert_eq!(arrived.await.unwrap(), lines(&[(0, "a"), (100, "c")]));
+    let mut sink = here.pace_sends(limit.clone());
+    let mut stream = there.pace(limit);
+
+    let start = now();
+    sink.send("a").await.unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap(), "a");
+    assert_eq!(since(start), 100, "one limit for both");
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_halves_are_adapted_apart() {
+    let (here, there) = pipe(64);
+    let (sink, stream) = here.split();
+    let sink = sink.pace_sends(Interval::every(ms(100)).owned());
+    let echo = tokio::spawn(async move {
+        let (sink, stream) = there.split();
+        stream.forward(sink).await
+    });
+
+    let sending = stream::iter(["a", "b", "c"]).map(Ok).forward(sink);
+    let (sent, answers) = futures::join!(sending, drained(stream.map(Result::unwrap)));
+    sent.unwrap();
+    echo.await.unwrap().unwrap();
+    let expected = [(0, "a"), (100, "b"), (200, "c")];
+    assert_left(&answers, expected.map(owned), 200);
 }

@@ -1,9 +1,6 @@
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::Poll;
 
-use futures::channel::mpsc;
-use futures::{FutureExt, Sink, SinkExt, StreamExt, stream};
+use futures::{FutureExt, SinkExt};
 use paceline::policy::Interval;
 use paceline::prelude::*;
 use paceline::sink::{GroupSends, Window};
@@ -11,8 +8,8 @@ use testkit::clock::jump;
 use testkit::probe::{self, Broken, SinkHandle};
 use testkit::wakes::Driven;
 
-use super::driven::{Steps, taken_ms};
-use crate::timed::{ms, now, since, sleep};
+use super::driven::{Does, Fickle, Steps, taken_ms};
+use crate::timed::{ms, now, since};
 
 type Groups = GroupSends<probe::Sink<Vec<char>>, char>;
 
@@ -124,59 +121,27 @@ async fn two_groups_that_are_both_old_leave_at_the_same_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_wake_up_costs_no_item_and_no_window() {
-    let (handle, mut sink) = groups(9);
-    feed(&mut sink, "ab");
-    jump(ms(150)).await;
-    assert!(
-        sink.ready().is_pending(),
-        "the old group has to leave first"
-    );
-    jump(ms(30)).await;
-    handle.accept(1);
-    feed(&mut sink, "c");
-    assert_eq!(taken_ms(&handle), [(180, vec!['a', 'b'])]);
-    jump(ms(99)).await;
-    assert!(sink.ready().is_ready(), "the window of c began with c");
-    jump(ms(1)).await;
-    assert!(sink.ready().is_pending());
-}
-
-#[tokio::test(start_paused = true)]
 async fn windows_start_as_configured() {
+    let from_the_first_item = [(150, "ab"), (160, "c"), (460, "de")];
+    let from_the_last_group = [(150, "ab"), (160, "c"), (380, "d"), (460, "e")];
+    let on_a_grid = [(150, "ab"), (160, "c"), (450, "d"), (460, "e")];
     for (window, expected) in [
-        (
-            Window::FirstItem,
-            [(150, "ab"), (160, "c"), (460, "de")].as_slice(),
-        ),
-        (
-            Window::LastGroup,
-            &[(150, "ab"), (160, "c"), (380, "d"), (460, "e")],
-        ),
-        (
-            Window::Grid,
-            &[(150, "ab"), (160, "c"), (450, "d"), (460, "e")],
-        ),
+        (Window::FirstItem, &from_the_first_item[..]),
+        (Window::LastGroup, &from_the_last_group),
+        (Window::Grid, &on_a_grid),
     ] {
         let (handle, sink) = inner();
         handle.accept_all();
         let mut sink = sink.group_sends(9, ms(100)).with_window(window);
-        let mut last = 0;
-        for (at, item) in [
-            (0, 'a'),
-            (50, 'b'),
-            (150, 'c'),
-            (160, '!'),
-            (380, 'd'),
-            (450, 'e'),
-        ] {
-            jump(ms(at - last)).await;
-            last = at;
-            let polled = match item {
-                '!' => sink.flush().now_or_never(),
-                item => sink.feed(item).now_or_never(),
-            };
-            polled.unwrap().unwrap();
+        for (after, item) in [(0, 'a'), (50, 'b'), (100, 'c')] {
+            jump(ms(after)).await;
+            sink.feed(item).now_or_never().unwrap().unwrap();
+        }
+        jump(ms(10)).await;
+        sink.flush().now_or_never().unwrap().unwrap();
+        for (after, item) in [(220, 'd'), (70, 'e')] {
+            jump(ms(after)).await;
+            sink.feed(item).now_or_never().unwrap().unwrap();
         }
         jump(ms(10)).await;
         sink.close().await.unwrap();
@@ -184,10 +149,11 @@ async fn windows_start_as_configured() {
         let left: Vec<_> = left
             .map(|(at, group)| (at, String::from_iter(group)))
             .collect();
-        let expected = expected
+        let left: Vec<_> = left
             .iter()
-            .map(|(at, group)| (*at, (*group).to_owned()));
-        assert_eq!(left, expected.collect::<Vec<_>>(), "{window:?}");
+            .map(|(at, group)| (*at, group.as_str()))
+            .collect();
+        assert_eq!(left, expected, "{window:?}");
     }
 }
 
@@ -229,45 +195,6 @@ async fn into_parts_returns_in_order_the_items_that_a_failing_inner_sink_was_not
     assert_eq!(sink.into_inner().into_parts().1, ['a', 'b']);
 }
 
-#[tokio::test(start_paused = true)]
-async fn groups_of_one_leave_one_by_one() {
-    let (handle, mut sink) = groups(1);
-    handle.accept(2);
-    feed(&mut sink, "abc");
-    assert!(sink.ready().is_pending());
-    assert_eq!(handle.taken(), [['a'], ['b']]);
-    assert_eq!(sink.into_inner().into_parts().1, ['c']);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_largest_group_and_the_longest_window_work() {
-    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
-        let (outlet, writes) = mpsc::unbounded();
-        let sink = outlet
-            .group_sends(usize::MAX, Duration::MAX)
-            .with_window(window);
-        stream::iter(0..500).map(Ok).forward(sink).await.unwrap();
-        let sizes = writes.map(|group| group.len());
-        assert_eq!(sizes.collect::<Vec<_>>().await, [500]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn groups_first_and_then_spacing() {
-    let start = now();
-    let (outlet, writes) = mpsc::unbounded();
-    let sink = outlet
-        .pace_sends(Interval::every(ms(100)).owned())
-        .group_sends(2, ms(20));
-    let sending = tokio::spawn(stream::iter(1..=5).map(Ok).forward(sink));
-    let left = writes.map(|group| (since(start), group));
-    assert_eq!(
-        left.collect::<Vec<_>>().await,
-        [(0, vec![1, 2]), (100, vec![3, 4]), (200, vec![5])]
-    );
-    sending.await.unwrap().unwrap();
-}
-
 /// The inner sink may join the queue of a shared limit. So it is polled only when a group has to leave.
 #[tokio::test(start_paused = true)]
 async fn an_incomplete_group_holds_up_no_waiter_of_the_limit_behind_it() {
@@ -285,85 +212,13 @@ async fn an_incomplete_group_holds_up_no_waiter_of_the_limit_behind_it() {
     assert_eq!(since(start), 200);
 }
 
-#[tokio::test(start_paused = true)]
-async fn dropping_a_feed_midway_loses_nothing_that_it_took() {
-    let (handle, sink) = probe::sink();
-    let mut sink = sink.group_sends(2, ms(100));
-    sink.feed('a').await.unwrap();
-    assert!(sink.send('b').now_or_never().is_none(), "b was taken");
-    assert!(
-        sink.feed('c').now_or_never().is_none(),
-        "c is dropped with it"
-    );
-    sleep(10).await;
-    handle.accept_all();
-    sink.send('d').await.unwrap();
-    assert_eq!(handle.taken(), [vec!['a', 'b'], vec!['d']]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_items_it_holds_are_not_printed() {
-    let mut sink = futures::sink::drain().group_sends(9, ms(100));
-    sink.feed("hush").await.unwrap();
-    let shown = format!("{sink:?}");
-    assert!(
-        shown.contains("len: 1") && !shown.contains("hush"),
-        "{shown}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn forward_and_send_all_flush_while_their_source_is_pending() {
-    for forwards in [true, false] {
-        let (outlet, writes) = mpsc::unbounded();
-        let mut sink = outlet.group_sends(3, ms(100));
-        let mut rows = stream::iter(1..=4).min_interval(ms(5)).map(Ok);
-        if forwards {
-            rows.forward(sink).await.unwrap();
-        } else {
-            sink.send_all(&mut rows).await.unwrap();
-            drop(sink);
-        }
-        assert_eq!(writes.collect::<Vec<_>>().await, [[1], [2], [3], [4]]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn send_flushes_after_each_item_and_feed_does_not() {
-    let (outlet, writes) = mpsc::unbounded();
-    let mut sink = outlet.group_sends(3, ms(100));
-    sink.send(1).await.unwrap();
-    sink.send(2).await.unwrap();
-    for item in 3..=5 {
-        sink.feed(item).await.unwrap();
-    }
-    drop(sink);
-    assert_eq!(
-        writes.collect::<Vec<_>>().await,
-        [vec![1], vec![2], vec![3, 4, 5]]
-    );
-}
-
 /// `Sink::start_send` consumes what it is given, and its error does not contain it.
 #[tokio::test(start_paused = true)]
 async fn a_group_that_the_inner_sink_fails_to_send_is_lost() {
-    struct FailsToSend;
-    impl Sink<Vec<char>> for FailsToSend {
-        type Error = Broken;
-        fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-            Poll::Ready(Ok(()))
-        }
-        fn start_send(self: Pin<&mut Self>, _: Vec<char>) -> Result<(), Broken> {
-            Err(Broken)
-        }
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-            Poll::Ready(Ok(()))
-        }
-        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-            Poll::Ready(Ok(()))
-        }
-    }
-    let mut sink = Driven::new(FailsToSend.group_sends(2, ms(100)));
+    let inner = Fickle::default();
+    inner.0.set(Does::FailsToSend);
+    let sink = GroupSends::<_, char>::try_new(inner, 2, ms(100)).unwrap();
+    let mut sink = Driven::new(sink);
     assert!(sink.ready().is_ready());
     sink.start('a').unwrap();
     assert!(sink.ready().is_ready());

@@ -1,4 +1,3 @@
-mod both;
 mod cancelling;
 mod conformance;
 mod driven;

@@ -1,31 +1,45 @@
 use std::task::Poll;
 
 use futures::{SinkExt, StreamExt, stream};
+use paceline::limiter::Shared;
 use paceline::policy::{Decision, TokenBucket};
 use paceline::prelude::*;
-use paceline::sink::SendError;
+use paceline::sink::{PaceSendsByCost, SendError};
 use paceline::time::Rate;
 use testkit::clock::jump;
-use testkit::probe::{self, Broken};
+use testkit::probe::{self, Broken, SinkHandle};
 use testkit::wakes::Driven;
 
-use super::driven::{Steps, taken_ms};
+use super::driven::{Steps, over_all, taken_ms};
 use crate::timed::ms;
 
 /// One token each 100 ms, three at most.
 const LIMIT: TokenBucket = TokenBucket::new(Rate::new(1, ms(100)), 3);
 
+type Paced = PaceSendsByCost<probe::Sink<u32>, Shared<TokenBucket>, fn(&u32) -> u32, u32>;
+
+/// Over an inner sink that accepts everything. Each item costs what it is.
+fn paced() -> (SinkHandle<u32>, Shared<TokenBucket>, Driven<Paced>) {
+    let limit = LIMIT.shared();
+    let cost_of: fn(&u32) -> u32 = |cost| *cost;
+    let (handle, _, sink) = over_all(|sink, _| sink.pace_sends_by_cost(limit.clone(), cost_of));
+    (handle, limit, sink)
+}
+
 #[tokio::test(start_paused = true)]
-async fn each_item_takes_as_many_permits_as_it_costs() {
+async fn each_item_takes_as_many_permits_as_it_costs_and_is_asked_for_its_cost_once() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
-    let sink = sink.pace_sends_by_cost(LIMIT.owned(), |cost| *cost);
-    let items = [3, 2, 1, 0, 2];
-    stream::iter(items).map(Ok).forward(sink).await.unwrap();
-    assert_eq!(
-        taken_ms(&handle),
-        [(0, 3), (200, 2), (300, 1), (300, 0), (500, 2)]
-    );
+    let mut asked = 0;
+    let sink = sink.pace_sends_by_cost(LIMIT.owned(), |cost| {
+        asked += 1;
+        *cost
+    });
+    let items = stream::iter([3, 2, 1, 0, 2]);
+    items.map(Ok).forward(sink).await.unwrap();
+    let expected = [(0, 3), (200, 2), (300, 1), (300, 0), (500, 2)];
+    assert_eq!(taken_ms(&handle), expected);
+    assert_eq!(asked, 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,10 +87,7 @@ async fn an_item_that_is_too_costly_is_returned_at_once_and_the_sink_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn an_item_held_that_a_retune_made_too_costly_comes_back_from_the_poll() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let limit = LIMIT.shared();
-    let mut sink = Driven::new(sink.pace_sends_by_cost(limit.clone(), |cost| *cost));
+    let (_, limit, mut sink) = paced();
     assert!(limit.try_acquire(1).is_pass());
     assert!(sink.ready().is_ready());
     sink.start(3).unwrap();
@@ -92,77 +103,31 @@ async fn an_item_held_that_a_retune_made_too_costly_comes_back_from_the_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_wake_up_keeps_the_grid_of_a_bucket() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let mut sink = Driven::new(sink.pace_sends_by_cost(LIMIT.owned(), |_| 1));
-    for n in 0..4 {
-        assert!(sink.ready().is_ready());
-        sink.start(n).unwrap();
-    }
-    assert!(sink.ready().is_pending());
-    jump(ms(180)).await;
-    assert!(sink.ready().is_ready(), "due at 100");
-    let mut sink = sink.into_inner();
-    sink.send(4).await.unwrap();
-    sink.send(5).await.unwrap();
-    assert_eq!(taken_ms(&handle)[3..], [(180, 3), (200, 4), (300, 5)]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn close_sends_the_item_held_first_and_keeps_it_if_the_inner_sink_fails() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let limit = LIMIT.shared();
-    let mut sink = Driven::new(sink.pace_sends_by_cost(limit.clone(), |cost| *cost));
+    let (handle, limit, mut sink) = paced();
     for cost in [3, 2] {
         assert!(sink.ready().is_ready());
         sink.start(cost).unwrap();
     }
     assert!(sink.close().is_pending() && !handle.is_closed());
     handle.fail_next();
-    assert!(matches!(
-        sink.close(),
-        Poll::Ready(Err(SendError::Inner(Broken)))
-    ));
+    let failed = sink.close();
+    assert!(matches!(failed, Poll::Ready(Err(SendError::Inner(Broken)))));
     jump(ms(200)).await;
-    assert!(
-        limit.peek(2).is_pass(),
-        "it left the queue, and took nothing"
-    );
+    assert!(limit.peek(2).is_pass(), "it left the queue with nothing");
     assert!(sink.close().is_ready() && handle.is_closed());
     assert_eq!(taken_ms(&handle), [(0, 3), (200, 2)]);
     assert_eq!(sink.into_inner().into_parts().1, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cost_of_an_item_is_asked_for_once() {
-    let mut asked = 0;
-    let mut sink = futures::sink::drain().pace_sends_by_cost(LIMIT.owned(), |cost| {
-        asked += 1;
-        *cost
-    });
-    for cost in [3, 3, 1] {
-        sink.send(cost).await.unwrap();
-    }
-    drop(sink);
-    assert_eq!(asked, 3);
-}
-
-#[tokio::test(start_paused = true)]
 async fn queues_for_its_whole_cost() {
-    let limit = LIMIT.shared();
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let mut sink = Driven::new(sink.pace_sends_by_cost(limit.clone(), |cost| *cost));
+    let (_, limit, mut sink) = paced();
     assert!(limit.try_acquire(3).is_pass());
     assert!(sink.ready().is_ready());
     sink.start(3).unwrap();
     assert!(sink.flush().is_pending());
     jump(ms(100)).await;
-    assert_eq!(
-        limit.try_acquire(1),
-        Decision::Wait { retry_in: ms(300) },
-        "cheap ones do not overtake it"
-    );
+    let behind_it = Decision::Wait { retry_in: ms(300) };
+    assert_eq!(limit.try_acquire(1), behind_it);
 }

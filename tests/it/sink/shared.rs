@@ -3,16 +3,21 @@
 use std::task::Poll;
 
 use futures::channel::mpsc;
+use futures::sink::Drain;
 use futures::{FutureExt, SinkExt, StreamExt, stream};
 use paceline::limiter::Shared;
 use paceline::policy::Interval;
 use paceline::prelude::*;
+use paceline::sink::PaceSends;
 use testkit::clock::jump;
 use testkit::probe;
 use testkit::wakes::Driven;
 
 use super::driven::{Steps, taken_ms};
 use crate::timed::{ms, now, since};
+
+type Waiting<'a> = PaceSends<Drain<u8>, &'a mut Shared<Interval>, u8>;
+type End = fn(Waiting<'_>) -> Option<Waiting<'_>>;
 
 /// Sends `items` times, as fast as the limit allows, in a task of its own.
 fn greedy(
@@ -36,18 +41,6 @@ async fn turns(calls: mpsc::UnboundedReceiver<char>) -> String {
         name
     });
     turns.collect().await
-}
-
-#[tokio::test(start_paused = true)]
-async fn greedy_sinks_take_turns() {
-    let limit = Interval::every(ms(10)).shared();
-    let (outlet, calls) = mpsc::unbounded();
-    for name in ['a', 'b', 'c'] {
-        greedy(name, 4, &limit, &outlet);
-    }
-    drop(outlet);
-    // The first sink asks for its second slot before the others start.
-    assert_eq!(turns(calls).await, "aabcabcabcbc");
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,41 +149,28 @@ async fn a_sink_that_holds_an_item_and_is_not_polled_holds_up_no_waiter() {
     assert_eq!(sink.into_inner().into_parts().1, Some('a'));
 }
 
+/// A sink that waits for a slot may be dropped, closed or taken apart. A limiter that was lent is free then.
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_is_dropped_leaves_the_line() {
-    let limit = Interval::every(ms(10)).shared();
-    let mut sink = Driven::new(futures::sink::drain::<char>().pace_sends(limit.clone()));
-    limit.acquire(1).await.unwrap();
-    assert!(sink.ready().is_pending());
-    drop(sink);
+async fn a_sink_that_goes_leaves_the_line() {
     let start = now();
-    limit.acquire(1).await.unwrap();
-    assert_eq!(since(start), 10);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sink_that_is_closed_leaves_the_line() {
-    let limit = Interval::every(ms(10)).shared();
-    let mut sink = futures::sink::drain().pace_sends(limit.clone());
-    limit.acquire(1).await.unwrap();
-    assert!(sink.send(1).now_or_never().is_none());
-    sink.close().await.unwrap();
-    let start = now();
-    limit.acquire(1).await.unwrap();
-    assert_eq!(since(start), 10);
-    drop(sink);
-}
-
-#[tokio::test(start_paused = true)]
-async fn lends_a_limiter_and_leaves_the_line_with_it() {
-    let start = now();
-    let mut lent = Interval::every(ms(100)).shared();
-    let other = lent.clone();
-    let mut sink = futures::sink::drain().pace_sends(&mut lent);
-    sink.send(1).await.unwrap();
-    assert!(sink.send(2).now_or_never().is_none());
-    let (_, held) = sink.into_parts();
-    assert_eq!(held, None);
-    other.acquire(1).await.unwrap();
-    assert_eq!(since(start), 100);
+    let mut lent = Interval::every(ms(10)).shared();
+    let limit = lent.clone();
+    let is_dropped: End = |_| None;
+    let is_taken_apart: End = |sink| {
+        assert_eq!(sink.into_parts().1, None);
+        None
+    };
+    let is_closed: End = |mut sink| {
+        sink.close().now_or_never().unwrap().unwrap();
+        Some(sink)
+    };
+    for (end, at) in [(is_dropped, 10), (is_taken_apart, 30), (is_closed, 50)] {
+        let mut sink = futures::sink::drain().pace_sends(&mut lent);
+        sink.send(1).await.unwrap();
+        assert!(sink.send(2).now_or_never().is_none());
+        let closed = end(sink);
+        limit.acquire(1).await.unwrap();
+        assert_eq!(since(start), at);
+        drop(closed);
+    }
 }

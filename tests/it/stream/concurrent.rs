@@ -21,17 +21,35 @@ async fn take(millis: u64) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn outputs_come_as_they_are_done() {
-    let left = drained(stream::iter([30, 10, 20, 5]).concurrent(Permits::new(4), take)).await;
-    assert_left(&left, [(5, 5), (10, 10), (20, 20), (30, 30)], 30);
-
-    let left = drained(stream::iter([30, 10, 25, 5]).concurrent(Permits::new(2), take)).await;
-    assert_left(&left, [(10, 10), (30, 30), (35, 25), (35, 5)], 35);
+    let four = [(5, 5), (10, 10), (20, 20), (30, 30)];
+    let two = [(10, 10), (30, 30), (35, 25), (35, 5)];
+    let one_keeps_the_order = [(30, 30), (40, 10), (60, 20)];
+    let one_that_cools_down_delays_the_next_start = [(30, 30), (140, 10), (260, 20)];
+    let cooling = Permits::new(1).with_cooldown(ms(100));
+    for (permits, millis, expected) in [
+        (Permits::new(4), &[30, 10, 20, 5][..], &four[..]),
+        (Permits::new(2), &[30, 10, 25, 5], &two),
+        (Permits::new(1), &[30, 10, 20], &one_keeps_the_order),
+        (
+            cooling,
+            &[30, 10, 20],
+            &one_that_cools_down_delays_the_next_start,
+        ),
+    ] {
+        let end = expected.last().unwrap().0;
+        let input = stream::iter(millis.iter().copied());
+        let left = drained(input.concurrent(permits, take)).await;
+        assert_left(&left, expected.iter().copied(), end);
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_permit_keeps_the_order() {
-    let left = drained(stream::iter([30, 10, 20]).concurrent(Permits::new(1), take)).await;
-    assert_left(&left, [(30, 30), (40, 10), (60, 20)], 60);
+async fn ends_with_the_last_future_or_with_the_input() {
+    for (millis, end) in [(Some(50), 50), (Some(5), 20), (None, 20)] {
+        let input = arriving(millis.map(|millis| (0, millis)), 20);
+        let left = drained(input.concurrent(Permits::new(2), take)).await;
+        assert_left(&left, millis.map(|millis| (millis, millis)), end);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,35 +165,6 @@ async fn size_hint_counts_the_item_held_and_the_futures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ends_with_the_last_future_or_with_the_input() {
-    let input = arriving([(0, 50)], 20);
-    assert_left(
-        &drained(input.concurrent(Permits::new(2), take)).await,
-        [(50, 50)],
-        50,
-    );
-    let input = arriving([(0, 5)], 20);
-    assert_left(
-        &drained(input.concurrent(Permits::new(2), take)).await,
-        [(5, 5)],
-        20,
-    );
-    let input = arriving([], 20);
-    assert_left(
-        &drained(input.concurrent(Permits::new(2), take)).await,
-        [],
-        20,
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_permit_that_cools_down_delays_the_next_start_and_not_the_output() {
-    let permits = Permits::new(1).with_cooldown(ms(100));
-    let left = drained(stream::iter([30, 10, 20]).concurrent(permits, take)).await;
-    assert_left(&left, [(30, 30), (140, 10), (260, 20)], 260);
-}
-
-#[tokio::test(start_paused = true)]
 async fn dropping_it_gives_the_permits_back_and_leaves_the_line() {
     let permits = Permits::new(2);
     let mut calls = Driven::new(stream::iter([10, 10, 10]).concurrent(permits.clone(), take));
@@ -188,18 +177,6 @@ async fn dropping_it_gives_the_permits_back_and_leaves_the_line() {
     assert!(behind.is_woken());
     assert!(behind.poll().is_ready());
     assert_eq!(permits.in_use(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_larger_limit_is_used_at_once() {
-    let permits = Permits::new(1);
-    let calls = stream::iter([100; 4]).concurrent(permits.clone(), take);
-    let grower = async {
-        sleep(10).await;
-        permits.resize(3);
-    };
-    let (left, ()) = futures::join!(drained(calls), grower);
-    assert_left(&left, [(100, 100), (110, 100), (110, 100), (200, 100)], 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,14 +206,6 @@ async fn one_that_wakes_itself_does_not_keep_the_thread() {
     let mut calls = Driven::new(stream::iter([()]).concurrent(Permits::new(1), spin));
     assert!(calls.poll_next().is_pending());
     assert!(calls.is_woken(), "and does not forget it either");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_input_that_is_never_pending_does_not_keep_the_thread() {
-    let calls = stream::repeat(()).concurrent(Permits::new(u32::MAX), |()| pending::<()>());
-    let mut calls = Driven::new(calls);
-    assert!(calls.poll_next().is_pending());
-    assert!(calls.is_woken());
 }
 
 #[test]

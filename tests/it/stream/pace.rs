@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-use futures::stream::{self, FusedStream};
-use futures::{FutureExt, Stream as _, StreamExt};
+use futures::{FutureExt, StreamExt, stream};
 use paceline::policy::{All, FixedWindow, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::stream::Pace;
@@ -44,150 +43,38 @@ async fn calling_from_next_poll_twice_forgets_no_emission() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interval_saves_nothing_up_while_quiet() {
-    let input = arriving([(0, 1), (0, 2), (1_000, 3), (1_000, 4)], 1_000);
-
-    let left = drained(input.min_interval(ms(100))).await;
-    assert_left(&left, [(0, 1), (100, 2), (1_000, 3), (1_100, 4)], 1_100);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_timer_moves_the_slots_after_it() {
-    let start = now();
-    let mut paced = Driven::new(stream::iter([1, 2, 3]).min_interval(ms(100)));
-    assert!(paced.poll_next().is_ready());
-    assert!(paced.poll_next().is_pending());
-
-    jump(ms(180)).await;
-    assert!(paced.poll_next().is_ready(), "due at 100, fired at 180");
-    assert!(paced.poll_next().is_pending());
-    jump(ms(20)).await;
-    assert!(paced.poll_next().is_pending(), "not at 200");
-
-    paced.into_inner().next().await;
-    assert_eq!(since(start), 280);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_consumer_moves_the_slots_after_it() {
-    let mut paced = stream::iter([1, 2, 3]).min_interval(ms(100));
-    let start = now();
-
-    paced.next().await;
-    sleep(250).await;
-    paced.next().await;
-    assert_eq!(since(start), 250);
-    paced.next().await;
-    assert_eq!(since(start), 350);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_delayed_interval_counts_from_the_first_poll() {
+async fn a_delayed_interval_and_an_empty_bucket_count_from_the_first_poll() {
     let limit = Interval::every(ms(100)).with_delayed_start();
-    for first in [0, 30] {
-        let paced = arriving([(first, 1), (first, 2)], 500).pace(limit.owned());
-        sleep(77).await; // built, and not polled yet
-        assert_left(&drained(paced).await, [(100, 1), (200, 2)], 500);
-    }
-
-    let shared = arriving([(30, 1), (30, 2)], 30).pace(limit.shared());
+    let bucket = TokenBucket::new(Rate::new(1, ms(100)), 5).with_empty_start();
+    let late = || arriving([(30, 1), (30, 2)], 30);
+    let full = arriving([(350, 1), (350, 2), (350, 3), (350, 4)], 350).pace(bucket.owned());
+    let (owned, shared) = (late().pace(limit.owned()), late().pace(limit.shared()));
+    sleep(77).await; // built, and not polled yet
+    let expected = [(350, 1), (350, 2), (350, 3), (400, 4)];
+    assert_left(&drained(full).await, expected, 400);
+    assert_left(&drained(owned).await, [(100, 1), (200, 2)], 200);
     assert_left(&drained(shared).await, [(100, 1), (200, 2)], 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_bucket_fills_from_the_first_poll() {
-    let limit = TokenBucket::new(Rate::new(1, ms(100)), 5).with_empty_start();
-    let input = arriving([(350, 1), (350, 2), (350, 3), (350, 4)], 350);
-
-    let left = drained(input.pace(limit.owned())).await;
-    assert_left(&left, [(350, 1), (350, 2), (350, 3), (400, 4)], 400);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_bucket_passes_its_burst_then_its_rate() {
-    let limit = TokenBucket::new(Rate::new(1, ms(200)), 5);
-    let arrivals = (1..=6).map(|n| (0, n)).chain((7..=10).map(|n| (700, n)));
-
-    let left = drained(arriving(arrivals, 700).pace(limit.owned())).await;
-    let burst = (1..=5).map(|n| (0, n));
-    let rest = [(200, 6), (700, 7), (700, 8), (800, 9), (1_000, 10)];
-    assert_left(&left, burst.chain(rest), 1_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_bucket_of_ten_a_second_emits_nineteen_items_in_its_first_second() {
-    let limit = TokenBucket::new(Rate::per_second(10), 10);
-
-    let left = drained(stream::iter(0..40).pace(limit.owned())).await;
-    let in_the_first_second = left.items.iter().filter(|(at, _)| *at < 1_000).count();
-    assert_eq!(in_the_first_second, 19);
-    assert_eq!(left.end, 3_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_timer_keeps_the_grid_of_a_bucket() {
-    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2);
-    let start = now();
-    let mut paced = stream::iter(0..5).pace(limit.owned());
-    paced.next().await;
-    paced.next().await;
-
-    assert!(paced.next().now_or_never().is_none());
-    jump(ms(180)).await;
-    paced.next().await;
-    assert_eq!(since(start), 180);
-    paced.next().await;
-    assert_eq!(since(start), 200, "the long-run rate is kept");
-}
-
-#[tokio::test(start_paused = true)]
 async fn ends_with_its_input_not_one_delay_later() {
-    marble::check(|s| s.min_interval(TICK * 6_000), "a |", "a |").await;
-    marble::check(|s| s.min_interval(TICK * 6_000), "|", "|").await;
+    for row in ["a |", "|"] {
+        marble::check(|s| s.min_interval(TICK * 6_000), row, row).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_item_leaves_when_due_and_the_end_with_it() {
-    marble::check(|s| s.min_interval(TICK * 3), "(ab|)", "a - - (b|)").await;
+async fn an_interval_for_ever_is_for_ever() {
+    let mut paced = stream::iter([1, 2]).min_interval(Duration::MAX);
+    assert_eq!(paced.next().await, Some(1));
+    let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), paced.next()).await;
+    assert!(waited.is_err());
+    assert_eq!(paced.into_parts().1, Some(2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn errors_are_items_like_any_other() {
     marble::try_check(|s| s.min_interval(TICK * 2), "a X b |", "a - X - (b|)").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_polls_no_emission_is_owed() {
-    marble::check_on_demand(
-        |s| s.min_interval(TICK * 2),
-        "(abc) |",
-        "? - - - - - - ? ? -",
-        "a - - - - - - b - c |",
-    )
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_interval_of_zero_is_no_limit_and_one_for_ever_is_for_ever() {
-    marble::check(|s| s.min_interval(Duration::ZERO), "(abc) d |", "(abc) d |").await;
-
-    let mut for_ever = stream::iter([1, 2]).min_interval(Duration::MAX);
-    assert_eq!(for_ever.next().await, Some(1));
-    let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), for_ever.next()).await;
-    assert!(waited.is_err());
-    assert_eq!(for_ever.into_parts().1, Some(2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn into_parts_returns_the_item_held() {
-    let mut paced = stream::iter([1, 2, 3]).min_interval(ms(100));
-    paced.next().await;
-    assert!(paced.next().now_or_never().is_none());
-    assert_eq!(paced.size_hint(), (2, Some(2)));
-
-    let (rest, held) = paced.into_parts();
-    assert_eq!(held, Some(2));
-    assert_eq!(rest.collect::<Vec<_>>().await, [3]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,56 +102,6 @@ async fn lends_a_limiter_and_leaves_the_line_with_it() {
     }
     other.acquire(1).await.unwrap();
     assert_eq!(since(start), 100, "no waiter is queued before it any more");
-}
-
-#[tokio::test(start_paused = true)]
-async fn streams_that_share_a_limit_take_turns() {
-    let limit = Interval::every(ms(10)).shared();
-    let a = stream::iter(0..3).map(|n| ('a', n)).pace(limit.clone());
-    let b = stream::iter(0..3).map(|n| ('b', n)).pace(limit.clone());
-
-    let left = drained(stream::select(a, b)).await;
-    let order: String = left.items.iter().map(|(_, (name, _))| name).collect();
-    assert_eq!(order, "ababab");
-    assert_eq!(left.end, 50);
-}
-
-#[tokio::test(start_paused = true)]
-async fn groups_first_and_then_spacing_ends_one_interval_later() {
-    let groups = |limit: Interval| {
-        stream::iter(1..=5)
-            .grouped_within(2, ms(100))
-            .pace(limit.owned())
-    };
-    let every = Interval::every(ms(100));
-    let expected = |from: u64| {
-        [vec![1, 2], vec![3, 4], vec![5]]
-            .into_iter()
-            .zip(from..)
-            .map(|(group, n)| (n * 100, group))
-    };
-
-    assert_left(&drained(groups(every)).await, expected(0), 200);
-    assert_left(
-        &drained(groups(every.with_delayed_start())).await,
-        expected(1),
-        300,
-    );
-}
-
-#[test]
-fn can_be_built_outside_a_runtime_and_run_in_one_later() {
-    let paced = stream::iter([1, 2]).min_interval(ms(100));
-    let mut paced: Pace<_, _> = paced;
-    assert!(!paced.is_terminated());
-
-    let runtime = testkit::clock::paused_runtime();
-    runtime.block_on(async {
-        let start = now();
-        assert_eq!(paced.by_ref().collect::<Vec<_>>().await, [1, 2]);
-        assert_eq!(since(start), 100);
-    });
-    assert!(paced.is_terminated());
 }
 
 #[tokio::test(start_paused = true)]

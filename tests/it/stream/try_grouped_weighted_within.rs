@@ -3,40 +3,47 @@ use paceline::prelude::*;
 use paceline::stream::OnError;
 use testkit::marble::{self, TICK};
 
+use super::rows;
 use crate::timed::{ms, sleep};
 
-/// The items in the rows weigh what they show, at most 5 in a group, at most four ticks.
-async fn check(rule: OnError, input: &str, output: &str) {
-    let group = |s: marble::TrySource| {
-        let weigh = |item: &char| item.to_digit(10).unwrap().into();
-        s.try_grouped_weighted_within(5, TICK * 4, weigh)
-            .with_on_error(rule)
-    };
-    marble::try_check(group, input, output).await;
-}
+/// Items weigh what they show, at most 5 in a group, and four ticks.
+const WITH_EITHER_RULE: &str = "
+without errors groups are as ever
+  2 3    - 3 3   - 9         - 1 - - - -   |
+  - [23] - - [3] - ([3][9]) - - - - - [1] |
+two groups and an error leave in one instant
+  2 (9X)        - |
+  - ([2][9]X)   - |
+";
+
+const FLUSH: &str = "
+an error flushes the group
+  2 2 X       - 1 |
+  - - ([22]X) - - ([1]|)
+";
+
+const DISCARD: &str = "
+an error discards the group
+  2 2 X - 1 |
+  - - X - - ([1]|)
+";
 
 #[tokio::test(start_paused = true)]
-async fn without_errors_groups_are_as_ever() {
-    for rule in [OnError::Flush, OnError::Discard] {
-        check(
-            rule,
-            "2 3    - 3 3   - 9         - 1 - - - -   |",
-            "- [23] - - [3] - ([3][9]) - - - - - [1] |",
-        )
-        .await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_error_flushes_the_group_or_discards_it() {
-    check(OnError::Flush, "2 2 X - 1 |", "- - ([22]X) - - ([1]|)").await;
-    check(OnError::Discard, "2 2 X - 1 |", "- - X - - ([1]|)").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_groups_and_an_error_leave_in_one_instant() {
-    for rule in [OnError::Flush, OnError::Discard] {
-        check(rule, "2 (9X) - |", "- ([2][9]X) - |").await;
+async fn errors_and_groups_by_weight_are_as_drawn() {
+    for (rule, timelines) in [
+        (OnError::Flush, WITH_EITHER_RULE),
+        (OnError::Discard, WITH_EITHER_RULE),
+        (OnError::Flush, FLUSH),
+        (OnError::Discard, DISCARD),
+    ] {
+        let group = |s: marble::TrySource| {
+            let weigh = |digit: &char| digit.to_digit(10).unwrap().into();
+            let groups = s.try_grouped_weighted_within(5, TICK * 4, weigh);
+            groups.with_on_error(rule)
+        };
+        for (input, output) in rows(timelines) {
+            marble::try_check(group, input, output).await;
+        }
     }
 }
 
@@ -66,12 +73,4 @@ async fn a_heavy_item_that_is_due_is_not_discarded() {
     let (mut rest, held) = groups.into_parts();
     assert_eq!(held, []);
     assert_eq!(rest.next().await, Some(Err("no")));
-}
-
-#[tokio::test(start_paused = true)]
-async fn all_that_is_to_come_may_leave_as_one_group() {
-    let input = stream::iter([Ok::<_, ()>(0); 9]);
-    let groups = input.try_grouped_weighted_within(2, ms(10), |item| *item);
-    assert_eq!(groups.size_hint(), (1, Some(9)));
-    assert_eq!(groups.count().await, 1);
 }

@@ -1,52 +1,66 @@
-use std::time::Duration;
-
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use paceline::prelude::*;
 use paceline::stream::{OnError, Window};
-use testkit::clock::jump;
 use testkit::marble::{self, TICK};
 
-use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
+use super::rows;
+use crate::timed::{assert_left, drained, ms, sleep};
 
-const WINDOWS: [Window; 3] = [Window::FirstItem, Window::LastGroup, Window::Grid];
+/// At most three items, and four ticks.
+const WITH_EITHER_RULE: &str = "
+without errors groups are as ever
+  a b c     - d - - - -   e |
+  - - [abc] - - - - - [d] - ([e]|)
+an error with nothing before it leaves alone
+  X - X |
+  X - X |
+  (XX|)
+  (XX|)
+  a b c     X |
+  - - [abc] X |
+an error that comes with the end of the window finds the group gone
+  a - - - X |
+  - - - - ([a]X) |
+";
 
-/// At most three items, at most four ticks.
-async fn check(rule: OnError, input: &str, output: &str) {
-    let group = |s: marble::TrySource| s.try_grouped_within(3, TICK * 4).with_on_error(rule);
-    marble::try_check(group, input, output).await;
-}
+const FLUSH: &str = "
+an error flushes the group and follows it in the same instant
+  a b X       - - |
+  - - ([ab]X) - - |
+  (abXcX|)
+  ([ab]X[c]X|)
+an error is not the end
+  a X      b X      |
+  - ([a]X) - ([b]X) |
+";
+
+const DISCARD: &str = "
+an error discards the group
+  a b X - c - - - - |
+  - - X - - - - - [c] |
+";
 
 #[tokio::test(start_paused = true)]
-async fn without_errors_groups_are_as_ever() {
-    for rule in [OnError::Flush, OnError::Discard] {
-        check(
-            rule,
-            "a b c     - d - - - -   e |",
-            "- - [abc] - - - - - [d] - ([e]|)",
-        )
-        .await;
+async fn errors_and_groups_are_as_drawn() {
+    for (rule, timelines) in [
+        (OnError::Flush, WITH_EITHER_RULE),
+        (OnError::Discard, WITH_EITHER_RULE),
+        (OnError::default(), FLUSH),
+        (OnError::Flush, FLUSH),
+        (OnError::Discard, DISCARD),
+    ] {
+        let group = |s: marble::TrySource| s.try_grouped_within(3, TICK * 4).with_on_error(rule);
+        for (input, output) in rows(timelines) {
+            marble::try_check(group, input, output).await;
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_flushes_the_group_and_follows_it_in_the_same_instant() {
-    check(OnError::default(), "a b X - - |", "- - ([ab]X) - - |").await;
-    check(OnError::Flush, "(abXcX|)", "([ab]X[c]X|)").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_error_discards_the_group_with_on_error_discard() {
-    check(
-        OnError::Discard,
-        "a b X - c - - - - |",
-        "- - X - - - - - [c] |",
-    )
-    .await;
-
+async fn items_that_an_error_discards_are_counted() {
     let input = stream::iter([Ok(1), Ok(2), Err("no"), Ok(3)]);
-    let mut groups = input
-        .try_grouped_within(9, ms(50))
-        .with_on_error(OnError::Discard);
+    let groups = input.try_grouped_within(9, ms(50));
+    let mut groups = groups.with_on_error(OnError::Discard);
     assert_eq!(groups.next().await, Some(Err("no")));
     assert_eq!(groups.dropped_count(), 2);
     assert_eq!(groups.next().await, Some(Ok(vec![3])));
@@ -54,91 +68,32 @@ async fn an_error_discards_the_group_with_on_error_discard() {
     assert_eq!(groups.dropped_count(), 2);
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_error_with_nothing_before_it_leaves_alone() {
-    for rule in [OnError::Flush, OnError::Discard] {
-        check(rule, "X - X |", "X - X |").await;
-        check(rule, "(XX|)", "(XX|)").await;
-        check(rule, "a b c     X |", "- - [abc] X |").await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_error_is_not_the_end() {
-    check(OnError::Flush, "a X      b X      |", "- ([a]X) - ([b]X) |").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_error_that_comes_with_the_end_of_the_window_finds_the_group_gone() {
-    for rule in [OnError::Flush, OnError::Discard] {
-        check(rule, "a - - - X |", "- - - - ([a]X) |").await;
-    }
-    let input = arriving([(0, Ok(1)), (100, Err("no"))], 200);
-    let groups = input.try_grouped_within(9, ms(100));
-    let mut groups = Box::pin(groups.with_on_error(OnError::Discard));
-    let left = drained(groups.by_ref()).await;
-    assert_left(&left, [(100, Ok(vec![1])), (100, Err("no"))], 200);
-    assert_eq!(groups.dropped_count(), 0);
-}
-
-/// The window ended before the error arrived, although there was no poll in between.
+/// The window ended before the error arrived, or as it did, although there was no poll in between.
 #[tokio::test(start_paused = true)]
 async fn an_error_of_a_slow_poll_finds_the_group_gone() {
-    let input = stream::iter([(0, Ok(1)), (20, Err("no")), (0, Ok(2))]).map(|(gap, result)| {
-        // `advance` moves the clock at its first poll.
-        let _ = tokio::time::advance(ms(gap)).now_or_never();
-        result
-    });
-    let groups = input
-        .try_grouped_within(9, ms(10))
-        .with_on_error(OnError::Discard);
-    let left = drained(groups).await;
-    let expected = [(20, Ok(vec![1])), (20, Err("no")), (20, Ok(vec![2]))];
-    assert_left(&left, expected, 20);
+    for late in [10, 20] {
+        let input = stream::iter([(0, Ok(1)), (late, Err("no")), (0, Ok(2))]);
+        let slow = input.map(|(gap, result)| {
+            // `advance` moves the clock at its first poll.
+            let _ = tokio::time::advance(ms(gap)).now_or_never();
+            result
+        });
+        let groups = slow.try_grouped_within(9, ms(10));
+        let mut groups = Box::pin(groups.with_on_error(OnError::Discard));
+        let left = drained(groups.by_ref()).await;
+        let expected = [(late, Ok(vec![1])), (late, Err("no")), (late, Ok(vec![2]))];
+        assert_left(&left, expected, late);
+        assert_eq!(groups.dropped_count(), 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_with_nothing_before_it_starts_no_window() {
     let group = |s: marble::TrySource| {
-        s.try_grouped_within(9, TICK * 4)
-            .with_window(Window::LastGroup)
+        let groups = s.try_grouped_within(9, TICK * 4);
+        groups.with_window(Window::LastGroup)
     };
     marble::try_check(group, "- X a - - - |", "- X - - [a] - |").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_windows_are_those_of_groups_without_errors() {
-    for (window, expected) in [
-        (
-            Window::FirstItem,
-            [(1_900, vec!['a', 'b']), (3_100, vec!['c'])],
-        ),
-        (
-            Window::LastGroup,
-            [(1_000, vec!['a', 'b']), (2_100, vec!['c'])],
-        ),
-        (Window::Grid, [(1_000, vec!['a', 'b']), (3_000, vec!['c'])]),
-    ] {
-        let input = arriving([(900, 'a'), (950, 'b'), (2_100, 'c')], 5_000).map(Ok::<_, ()>);
-        let groups = input.try_grouped_within(10, ms(1_000)).with_window(window);
-        let expected = expected.map(|(at, group)| (at, Ok(group)));
-        assert_left(&drained(groups).await, expected, 5_000);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_timer_costs_neither_group_nor_error() {
-    for rule in [OnError::Flush, OnError::Discard] {
-        let start = now();
-        let input = arriving([(0, Ok('a')), (150, Err("no"))], 200);
-        let mut groups = Box::pin(input.try_grouped_within(9, ms(100)).with_on_error(rule));
-        assert!(groups.next().now_or_never().is_none());
-        jump(ms(170)).await;
-        assert_eq!(groups.next().await, Some(Ok(vec!['a'])));
-        assert_eq!(groups.next().await, Some(Err("no")));
-        assert_eq!(since(start), 170);
-        assert_eq!(groups.next().await, None);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,16 +129,4 @@ async fn can_be_used_with_a_question_mark() {
     let mut groups = input.try_grouped_within(2, ms(50));
     assert_eq!(groups.try_next().await, Ok(Some(vec![1, 2])));
     assert_eq!(groups.try_next().await, Err("no"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_largest_group_and_the_longest_window_work() {
-    for window in WINDOWS {
-        let input = arriving([(0, Ok::<_, ()>(1)), (1_000_000, Ok(2))], 2_000_000);
-        let groups = input
-            .try_grouped_within(usize::MAX, Duration::MAX)
-            .with_window(window);
-        let expected = [(2_000_000, Ok(vec![1, 2]))];
-        assert_left(&drained(groups).await, expected, 2_000_000);
-    }
 }
