@@ -8,7 +8,12 @@
     reason = "the one file of the testkit that reads and waits on tokio's clock"
 )]
 
-use std::time::Duration;
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use tokio::{
     runtime::{Builder, Runtime},
@@ -20,25 +25,6 @@ use tokio::{
 /// This is [`tokio::time::advance`]: it moves the clock in one step, then yields once, so that the runtime's timers
 /// look at it. Tasks woken by the leap have not necessarily run when it returns, and a timer that is polled right after
 /// may be pending once more before it is woken, in the same instant.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use std::time::Duration;
-/// use testkit::clock::{self, Stopwatch};
-///
-/// let watch = Stopwatch::start();
-/// let sleeper = tokio::spawn(async move {
-///     tokio::time::sleep(Duration::from_millis(100)).await;
-///     watch.elapsed_ms()
-/// });
-/// tokio::task::yield_now().await;
-///
-/// clock::jump(Duration::from_millis(180)).await;
-///
-/// assert_eq!(sleeper.await.unwrap(), 180);
-/// # }
-/// ```
 ///
 /// # Panics
 ///
@@ -66,19 +52,6 @@ pub const fn ms(millis: u64) -> Duration {
 }
 
 /// Measures how much of tokio's time has passed since its start.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use std::time::Duration;
-/// use testkit::clock::{self, Stopwatch};
-///
-/// let watch = Stopwatch::start();
-/// clock::jump(Duration::from_millis(30)).await;
-///
-/// assert_eq!(watch.elapsed(), Duration::from_millis(30));
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     started: Instant,
@@ -122,4 +95,31 @@ pub(crate) fn sleep_until(at: Instant) -> Sleep {
 /// Waits for `long`.
 pub(crate) fn sleep(long: Duration) -> Sleep {
     tokio::time::sleep(long)
+}
+
+/// A wait for an instant, inside a poll.
+#[derive(Debug)]
+pub(crate) struct Until {
+    at: Instant,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Until {
+    pub(crate) fn at(at: Instant) -> Self {
+        Self { at, sleep: None }
+    }
+
+    pub(crate) fn after(gap: Duration) -> Self {
+        Self::at(now() + gap)
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if now() >= self.at {
+            return Poll::Ready(());
+        }
+        let sleep = self
+            .sleep
+            .get_or_insert_with(|| Box::pin(sleep_until(self.at)));
+        sleep.as_mut().poll(cx)
+    }
 }

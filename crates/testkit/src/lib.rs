@@ -7,7 +7,7 @@
 //! * `browser`: a page in a browser without a window (feature `browser`).
 //! * [`queue`]: an oracle for wait queues, which says who passes when.
 //! * [`source`]: the public names in the source of a crate.
-//! * [`conformance`]: the rules every stream or sink adapter keeps, checked on any of them.
+//! * [`conformance`]: the rules that every adapter of streams or sinks and every service keeps, checked on any of them.
 //!
 //! Nothing here knows paceline: an adapter is handed over by a closure. So the same rows and rules fit any stream or sink.
 
@@ -22,4 +22,3 @@ pub mod source;
 pub mod wakes;
 
 mod patience;
-mod script;

@@ -18,18 +18,6 @@ use futures_core::Stream;
 use pin_project_lite::pin_project;
 
 /// A waker, and the count of its wakes.
-///
-/// ```
-/// use testkit::wakes;
-///
-/// let (waker, counted) = wakes::counter();
-/// let clone = waker.clone();
-/// assert!(counted.is_kept());
-///
-/// clone.wake();
-/// assert_eq!(counted.count(), 1);
-/// assert!(!counted.is_kept());
-/// ```
 #[must_use]
 pub fn counter() -> (Waker, Wakes) {
     let counter = Arc::new(Counter::default());
@@ -155,19 +143,6 @@ impl<T> Driven<T> {
     }
 
     /// Polls by a closure: for the methods of a sink, or other poll methods.
-    ///
-    /// ```
-    /// use futures::Sink;
-    /// use testkit::{probe, wakes::Driven};
-    ///
-    /// let (handle, sink) = probe::sink::<char>();
-    /// let mut sink = Driven::new(sink);
-    /// assert!(sink.poll_with(|sink, cx| sink.poll_ready(cx)).is_pending());
-    ///
-    /// handle.accept(1);
-    /// assert!(sink.is_woken());
-    /// assert!(sink.poll_with(|sink, cx| sink.poll_ready(cx)).is_ready());
-    /// ```
     pub fn poll_with<R>(&mut self, poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> R) -> R {
         self.seen = self.wakes.count();
         poll(self.inner.as_mut(), &mut Context::from_waker(&self.waker))
@@ -248,19 +223,6 @@ impl<T: fmt::Debug> fmt::Debug for Driven<T> {
 }
 
 /// Counts how often the future is polled, also in a task of its own.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// use testkit::wakes;
-///
-/// let future = wakes::count_polls(tokio::task::yield_now());
-/// let polls = future.polls();
-/// tokio::spawn(future).await.unwrap();
-///
-/// assert_eq!(polls.count(), 2);
-/// # }
-/// ```
 pub fn count_polls<F: Future>(future: F) -> CountPolls<F> {
     CountPolls {
         future,

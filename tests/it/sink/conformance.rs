@@ -12,63 +12,34 @@ use paceline::sink::{
     EnforceSends, Exceeded, GroupSends, PaceSends, PaceSendsByCost, SendError, Window,
 };
 use paceline::time::Rate;
-use testkit::conformance::Parcel;
-use testkit::conformance::sink::{Failure, Inner, InnerError, Subject, Unmovable, check_unmovable};
+use testkit::conformance::sink::{Failure, Inner, InnerError, Unmovable, check_unmovable};
+use testkit::conformance::{Parcel, Subject};
 
 use crate::timed::ms;
 
 const D: Duration = ms(100);
 
-/// An adapter that refuses no item, and can be taken apart.
+/// An adapter that refuses no item.
 fn adapter<A, T, H>(
-    build: impl FnMut(Inner<T>) -> A + 'static,
-    into_parts: impl FnMut(A) -> (Inner<T>, H) + 'static,
-) -> Subject<A, T>
+    build: impl Fn(Inner<T>) -> A + 'static,
+    into_parts: impl Fn(A) -> (Inner<T>, H) + 'static,
+) -> Subject
 where
-    A: Sink<u32, Error = InnerError> + Send + Sync + Unpin,
+    A: Sink<u32, Error = InnerError> + Send + Sync + Unpin + 'static,
     T: Parcel,
     H: Parcel,
 {
-    let subject = Subject::new(build, Failure::Inner);
-    subject.into_parts(into_parts).scale(D)
+    Subject::sink_in_parts(build, Failure::Inner, into_parts).scale(D)
 }
 
-fn exceeded(error: SendError<InnerError, Exceeded<u32>>) -> Failure {
-    match error {
+/// The meaning of an error of an adapter that refuses items.
+fn refusing<R: 'static>(
+    into_item: fn(R) -> u32,
+) -> impl Fn(SendError<InnerError, R>) -> Failure + 'static {
+    move |error| match error {
         SendError::Inner(error) => Failure::Inner(error),
-        SendError::Refused(refused) => Failure::Refused(refused.into_item()),
+        SendError::Refused(refused) => Failure::Refused(into_item(refused)),
     }
-}
-
-fn too_costly(error: SendError<InnerError, TooCostly<u32>>) -> Failure {
-    match error {
-        SendError::Inner(error) => Failure::Inner(error),
-        SendError::Refused(refused) => Failure::Refused(refused.into_item()),
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_sends() {
-    let build = |inner: Inner<u32>| inner.pace_sends(Interval::every(D).owned());
-    let subject = adapter(build, PaceSends::into_parts);
-    subject.spacing(D).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_sends_over_a_shared_limit() {
-    let limit = || Interval::every(D).with_delayed_start().shared();
-    let build = move |inner: Inner<u32>| inner.pace_sends(limit());
-    let subject = adapter(build, PaceSends::into_parts);
-    subject.spacing(D).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_sends_over_a_bucket_and_a_window() {
-    let limit = || TokenBucket::new(Rate::new(3, D), 2).owned();
-    let bucket = move |inner: Inner<u32>| inner.pace_sends(limit());
-    adapter(bucket, PaceSends::into_parts).check().await;
-    let window = |inner: Inner<u32>| inner.pace_sends(SlidingLog::new(2, D).shared());
-    adapter(window, PaceSends::into_parts).check().await;
 }
 
 /// An interval that cannot peek without counting, and needs two polls to answer, like a limit on another machine.
@@ -105,19 +76,24 @@ impl Limiter for Remote {
     }
 }
 
-/// With this limit most items are held for a while.
+/// With the limit that is not in memory most items are held for a while.
 #[tokio::test(start_paused = true)]
-async fn pace_sends_over_a_limit_that_is_not_in_memory() {
+async fn pace_sends() {
+    let build = |inner: Inner<u32>| inner.pace_sends(Interval::every(D).owned());
+    let subject = adapter(build, PaceSends::into_parts);
+    subject.spacing(D).check().await;
+    let limit = || Interval::every(D).with_delayed_start().shared();
+    let build = move |inner: Inner<u32>| inner.pace_sends(limit());
+    let subject = adapter(build, PaceSends::into_parts);
+    subject.spacing(D).check().await;
     let build = |inner: Inner<u32>| inner.pace_sends(remote());
     let subject = adapter(build, PaceSends::into_parts);
     subject.spacing(D).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn enforce_sends_over_a_limit_that_is_not_in_memory() {
-    let subject = Subject::new(|inner: Inner<u32>| inner.enforce_sends(remote()), exceeded);
-    let subject = subject.into_parts(EnforceSends::into_parts);
-    subject.spacing(D).check().await;
+    let limit = || TokenBucket::new(Rate::new(3, D), 2).owned();
+    let bucket = move |inner: Inner<u32>| inner.pace_sends(limit());
+    adapter(bucket, PaceSends::into_parts).check().await;
+    let window = |inner: Inner<u32>| inner.pace_sends(SlidingLog::new(2, D).shared());
+    adapter(window, PaceSends::into_parts).check().await;
 }
 
 /// Items that cost nothing, 1, more, and more than the limit can ever grant.
@@ -127,21 +103,24 @@ async fn pace_sends_by_cost() {
         let limit = TokenBucket::new(Rate::new(3, D), 3).shared();
         inner.pace_sends_by_cost(limit, |item| item % 5)
     };
-    let subject = Subject::new(build, too_costly).into_parts(PaceSendsByCost::into_parts);
+    let too_costly = refusing(TooCostly::into_item);
+    let subject = Subject::sink_in_parts(build, too_costly, PaceSendsByCost::into_parts);
     subject.scale(D).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_sends_by_cost_keeps_a_spacing() {
     let build = |inner: Inner<u32>| inner.pace_sends_by_cost(Interval::every(D).owned(), |_| 1);
-    let subject = Subject::new(build, too_costly).into_parts(PaceSendsByCost::into_parts);
+    let too_costly = refusing(TooCostly::into_item);
+    let subject = Subject::sink_in_parts(build, too_costly, PaceSendsByCost::into_parts);
     subject.spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn enforce_sends() {
     let build = |inner: Inner<u32>| inner.enforce_sends(Interval::every(D).owned());
-    let subject = Subject::new(build, exceeded).into_parts(EnforceSends::into_parts);
+    let exceeded = refusing(Exceeded::into_item);
+    let subject = Subject::sink_in_parts(build, exceeded, EnforceSends::into_parts);
+    subject.spacing(D).check().await;
+    let build = |inner: Inner<u32>| inner.enforce_sends(remote());
+    let exceeded = refusing(Exceeded::into_item);
+    let subject = Subject::sink_in_parts(build, exceeded, EnforceSends::into_parts);
     subject.spacing(D).check().await;
 }
 
@@ -179,18 +158,13 @@ async fn groups_with_a_spacing() {
 #[tokio::test(start_paused = true)]
 async fn inner_sinks_need_not_be_unpin() {
     type One = Unmovable<u32>;
+    type Many = Unmovable<Vec<u32>>;
     let limit = || Interval::every(D).owned();
     check_unmovable(|inner: One| inner.pace_sends(limit()), Failure::Inner).await;
-    check_unmovable(
-        |inner: One| inner.pace_sends_by_cost(limit(), |_| 1),
-        too_costly,
-    )
-    .await;
-    check_unmovable(|inner: One| inner.enforce_sends(limit()), exceeded).await;
+    let by_cost = |inner: One| inner.pace_sends_by_cost(limit(), |_| 1);
+    check_unmovable(by_cost, refusing(TooCostly::into_item)).await;
+    let enforce = |inner: One| inner.enforce_sends(limit());
+    check_unmovable(enforce, refusing(Exceeded::into_item)).await;
     check_unmovable(|inner: One| inner.shed_sends(limit()), Failure::Inner).await;
-    check_unmovable(
-        |inner: Unmovable<Vec<u32>>| inner.group_sends(3, D),
-        Failure::Inner,
-    )
-    .await;
+    check_unmovable(|inner: Many| inner.group_sends(3, D), Failure::Inner).await;
 }

@@ -9,9 +9,8 @@ use paceline::limiter::TooCostly;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::stream::{
-    Debounce, Enforce, Exceeded, GroupedWeightedWithin, GroupedWithin, NoLimit, OnError, Pace,
-    PaceBatches, PaceByCost, PaceByKey, PaceByKeyAndCost, PaceByKeyError, Sample, ShedBy,
-    ThrottleFirst, TryPaceByKey, Window,
+    Debounce, Exceeded, GroupedWeightedWithin, GroupedWithin, NoLimit, OnError, Pace, PaceBatches,
+    PaceByKey, PaceByKeyError, Sample, ShedBy, ThrottleFirst, Window,
 };
 use paceline::time::Rate;
 use testkit::conformance::{Input, Parcel, Subject, check_unmovable};
@@ -24,34 +23,16 @@ const D: Duration = ms(100);
 
 const WINDOWS: [Window; 3] = [Window::FirstItem, Window::LastGroup, Window::Grid];
 
-/// An adapter that emits every item in order, and can be taken apart.
+/// An adapter that can be taken apart.
 fn adapter<A, H>(
-    build: impl FnMut(Input) -> A + 'static,
-    into_parts: impl FnMut(A) -> (Input, H) + 'static,
-) -> Subject<A>
+    build: impl Fn(Input) -> A + 'static,
+    into_parts: impl Fn(A) -> (Input, H) + 'static,
+) -> Subject
 where
-    A: FusedStream<Item: Parcel + 'static> + Unpin,
+    A: FusedStream<Item: Parcel> + Unpin + 'static,
     H: Parcel,
 {
-    Subject::new(build).into_parts(into_parts).scale(D)
-}
-
-/// An adapter of [`Results`].
-fn try_adapter<A, H>(
-    mut build: impl FnMut(Results) -> A + 'static,
-    mut into_parts: impl FnMut(A) -> (Results, H) + 'static,
-) -> Subject<A>
-where
-    A: FusedStream<Item: Parcel + 'static> + Unpin,
-    H: Parcel,
-{
-    adapter(
-        move |input| build(results(input)),
-        move |adapter| {
-            let (results, held) = into_parts(adapter);
-            (results.into_inner(), held)
-        },
-    )
+    Subject::stream_in_parts(build, into_parts).scale(D)
 }
 
 type Results = Map<Input, fn(u32) -> Result<u32, u32>>;
@@ -61,32 +42,20 @@ fn results(input: Input) -> Results {
     input.map(|item| if item % 4 == 2 { Err(item) } else { Ok(item) })
 }
 
+fn into_input<H>((results, held): (Results, H)) -> (Input, H) {
+    (results.into_inner(), held)
+}
+
 #[tokio::test(start_paused = true)]
 async fn pace() {
     let subject = adapter(|input| input.min_interval(D), Pace::into_parts);
     subject.spacing(D).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_counted_from_the_next_poll() {
     let build = |input: Input| input.min_interval(D).with_count_from_next_poll();
     adapter(build, Pace::into_parts).spacing(D).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_over_a_shared_limit() {
     let build = |input: Input| input.pace(Interval::every(D).with_delayed_start().shared());
     adapter(build, Pace::into_parts).spacing(D).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_over_a_bucket() {
     let build = |input: Input| input.pace(TokenBucket::new(Rate::new(3, D), 2).owned());
     adapter(build, Pace::into_parts).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn try_pace() {
     let build = |input: Input| input.try_pace(Interval::every(D).owned());
     let subject = adapter(build, |adapter| adapter.into_parts());
     subject.spacing(D).check().await;
@@ -96,35 +65,29 @@ async fn try_pace() {
 async fn pace_by_cost() {
     let build = |input: Input| {
         let limit = TokenBucket::new(Rate::new(3, D), 3).shared();
-        input.pace_by_cost(limit, |item| item % 5)
+        let paced = input.pace_by_cost(limit, |item| item % 5);
+        paced.map(|item| item.unwrap_or_else(TooCostly::into_item))
     };
-    let items = |item: Result<_, TooCostly<_>>| vec![item.unwrap_or_else(TooCostly::into_item)];
-    let subject = Subject::with_items(build, items).into_parts(PaceByCost::into_parts);
-    subject.scale(D).check().await;
+    let subject = adapter(build, |items| items.into_inner().into_parts());
+    subject.check().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pace_by_key_of_one_key() {
+async fn pace_by_key() {
     let build = |input: Input| input.pace_by_key(Interval::every(D).keyed(), |_| (), 3);
-    let subject = adapter(build, PaceByKey::into_parts);
-    subject.spacing(D).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_by_key_of_three_keys() {
+    let of_one_key = adapter(build, PaceByKey::into_parts);
+    of_one_key.spacing(D).check().await;
     let build = |input: Input| input.pace_by_key(Interval::every(D).keyed(), |item| item % 3, 5);
-    let subject = adapter(build, PaceByKey::into_parts);
+    let of_three_keys = adapter(build, PaceByKey::into_parts);
+    of_three_keys.unordered().check().await;
+    // Of the odd items, whose keys have no limit, none is held.
+    let build = |input: Input| {
+        let limits = EvenKeys(Interval::every(D).keyed());
+        let paced = input.try_pace_by_key(limits, |item| item % 2, 3);
+        paced.map(|item| item.unwrap_or_else(NoLimit::into_item))
+    };
+    let subject = adapter(build, |items| items.into_inner().into_parts());
     subject.unordered().check().await;
-}
-
-/// Of the odd items, whose keys have no limit, none is held.
-#[tokio::test(start_paused = true)]
-async fn try_pace_by_key_where_half_of_the_keys_have_no_limit() {
-    let limits = || EvenKeys(Interval::every(D).keyed());
-    let build = move |input: Input| input.try_pace_by_key(limits(), |item| item % 2, 3);
-    let items = |item: Result<_, NoLimit<_, _>>| vec![item.unwrap_or_else(NoLimit::into_item)];
-    let subject = Subject::with_items(build, items).into_parts(TryPaceByKey::into_parts);
-    subject.unordered().scale(D).check().await;
 }
 
 /// Of the items, whose costs are 0 to 4, those of cost 4 are too costly.
@@ -132,13 +95,11 @@ async fn try_pace_by_key_where_half_of_the_keys_have_no_limit() {
 async fn pace_by_key_and_cost() {
     let build = |input: Input| {
         let limits = TokenBucket::new(Rate::new(3, D), 3).keyed();
-        input.pace_by_key_and_cost(limits, |item| item % 3, |item| item % 5, 5)
+        let paced = input.pace_by_key_and_cost(limits, |item| item % 3, |item| item % 5, 5);
+        paced.map(|item| item.unwrap_or_else(PaceByKeyError::into_item))
     };
-    let items = |item: Result<_, PaceByKeyError<_, _>>| {
-        vec![item.unwrap_or_else(PaceByKeyError::into_item)]
-    };
-    let subject = Subject::with_items(build, items).into_parts(PaceByKeyAndCost::into_parts);
-    subject.unordered().scale(D).check().await;
+    let subject = adapter(build, |items| items.into_inner().into_parts());
+    subject.unordered().check().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,6 +111,11 @@ async fn pace_batches() {
     }
 }
 
+/// Items of every kind: without weight, with room, exact and too heavy.
+fn weigh(item: u32) -> u64 {
+    u64::from(item * 7 % 8)
+}
+
 #[tokio::test(start_paused = true)]
 async fn grouped_within() {
     for window in WINDOWS {
@@ -157,17 +123,6 @@ async fn grouped_within() {
             let build = move |input: Input| input.grouped_within(max, D).with_window(window);
             adapter(build, GroupedWithin::into_parts).check().await;
         }
-    }
-}
-
-/// Items of every kind: without weight, with room, exact and too heavy.
-fn weigh(item: u32) -> u64 {
-    u64::from(item * 7 % 8)
-}
-
-#[tokio::test(start_paused = true)]
-async fn grouped_weighted_within() {
-    for window in WINDOWS {
         for max in [1, 5, u64::MAX] {
             let build = move |input: Input| {
                 let groups = input.grouped_weighted_within(max, D, |item| weigh(*item));
@@ -183,11 +138,15 @@ async fn grouped_weighted_within() {
 async fn try_grouped_within() {
     for window in WINDOWS {
         for max in [1, 3, usize::MAX] {
-            let groups = move |input: Results| input.try_grouped_within(max, D).with_window(window);
-            let subject = try_adapter(groups, |groups| groups.into_parts());
+            let groups = move |input| {
+                results(input)
+                    .try_grouped_within(max, D)
+                    .with_window(window)
+            };
+            let subject = adapter(groups, |groups| into_input(groups.into_parts()));
             subject.check().await;
             let discards = move |input| groups(input).with_on_error(OnError::Discard);
-            let subject = try_adapter(discards, |groups| groups.into_parts());
+            let subject = adapter(discards, |groups| into_input(groups.into_parts()));
             subject.lossy().check().await;
         }
     }
@@ -195,42 +154,45 @@ async fn try_grouped_within() {
 
 #[tokio::test(start_paused = true)]
 async fn try_grouped_weighted_within() {
-    for rule in [OnError::Flush, OnError::Discard] {
-        for max in [1, 5, u64::MAX] {
-            let build = move |input: Results| {
-                let groups = input.try_grouped_weighted_within(max, D, |item| weigh(*item));
-                groups.with_on_error(rule)
-            };
-            let subject = try_adapter(build, |groups| groups.into_parts());
-            match rule {
-                OnError::Flush => subject.check().await,
-                _ => subject.lossy().check().await,
-            }
-        }
+    for max in [1, 5, u64::MAX] {
+        let groups =
+            move |input| results(input).try_grouped_weighted_within(max, D, |item| weigh(*item));
+        let subject = adapter(groups, |groups| into_input(groups.into_parts()));
+        subject.check().await;
+        let discards = move |input| groups(input).with_on_error(OnError::Discard);
+        let subject = adapter(discards, |groups| into_input(groups.into_parts()));
+        subject.lossy().check().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn enforce() {
-    let build = |input: Input| input.enforce(Interval::every(D).owned());
-    let items = |item: Result<_, Exceeded<_>>| vec![item.unwrap_or_else(Exceeded::into_item)];
-    let subject = Subject::with_items(build, items).into_parts(Enforce::into_parts);
-    subject.scale(D).check().await;
+    let build = |input: Input| {
+        let enforced = input.enforce(Interval::every(D).owned());
+        enforced.map(|item| item.unwrap_or_else(Exceeded::into_item))
+    };
+    let subject = adapter(build, |items| items.into_inner().into_parts());
+    subject.check().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn shed() {
-    let subject = Subject::new(|input: Input| input.shed(Interval::every(D).shared()));
+async fn what_drops_items() {
+    let subject = Subject::stream(|input| input.shed(Interval::every(D).shared()));
     subject.lossy().spacing(D).check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn shed_by() {
     for polls in [0, 1, 3] {
         let build = move |input: Input| input.shed_by(Slow::after(polls), |item| *item);
         let subject = adapter(build, ShedBy::into_parts);
         subject.lossy().check().await;
     }
+    let subject = adapter(|input| input.debounce(D), Debounce::into_parts);
+    subject.lossy().check().await;
+    let subject = adapter(|input| input.sample(D), Sample::into_parts);
+    subject.lossy().check().await;
+    let build = |input: Input| input.sample(D).with_keep_last();
+    adapter(build, Sample::into_parts).lossy().check().await;
+    let into_parts = |adapter: ThrottleFirst<Input>| (adapter.into_inner(), None::<u32>);
+    let subject = adapter(|input| input.throttle_first(D), into_parts);
+    subject.lossy().spacing(D).check().await;
 }
 
 /// A future that is done at once, after one yield, or after a delay.
@@ -243,39 +205,18 @@ async fn work(item: u32) -> u32 {
     item
 }
 
+/// Futures cannot be returned, so this test does not take the adapter apart.
 #[tokio::test(start_paused = true)]
 async fn concurrent() {
     for n in [1, 2, 100] {
         for cooldown in [Duration::ZERO, D] {
-            // Futures cannot be returned, so this test does not take the adapter apart.
-            let subject = Subject::new(move |input: Input| {
+            let subject = Subject::stream(move |input| {
                 let permits = Permits::new(n).with_cooldown(cooldown);
                 input.concurrent(permits, |item| Box::pin(work(item)))
             });
             subject.unordered().scale(D).check().await;
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn debounce() {
-    let subject = adapter(|input| input.debounce(D), Debounce::into_parts);
-    subject.lossy().check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn sample() {
-    let subject = adapter(|input| input.sample(D), Sample::into_parts);
-    subject.lossy().check().await;
-    let build = |input: Input| input.sample(D).with_keep_last();
-    adapter(build, Sample::into_parts).lossy().check().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn throttle_first() {
-    let into_parts = |adapter: ThrottleFirst<Input>| (adapter.into_inner(), None::<u32>);
-    let subject = adapter(|input| input.throttle_first(D), into_parts);
-    subject.lossy().spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]

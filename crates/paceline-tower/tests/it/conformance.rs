@@ -17,39 +17,33 @@ use paceline::time::Rate;
 use paceline_tower::{
     AdaptiveLayer, ConcurrencyLayer, EnforceLayer, Error, FeedbackLayer, PaceLayer, ShedLayer,
 };
-use testkit::conformance::service::{Rule, Subject};
+use testkit::conformance::{Rule, service};
 use testkit::probe::service::{Inner, InnerError};
 use testkit::wakes::Driven;
 
 use super::{Answering, Remote, call, echo, per_second};
 use crate::timed::ms;
 
-/// All requests have one key.
-const ONE_KEY: fn(&Request<()>) -> Option<()> = |_| Some(());
-
 fn one_class<R>(_: &R) -> Class {
     Class::Sheddable(0)
 }
 
 /// The layer lets `passing` requests pass at once, and keeps every rule of the suite.
-async fn keeps_the_rules<L, S, B>(passing: u32, layer: impl Fn() -> L + 'static)
+async fn check<L, B>(passing: u32, layer: impl Fn() -> L)
 where
-    L: Layer<Inner, Service = S>,
-    S: Service<Request<()>, Response = Response<B>, Error = Error<InnerError>> + Clone,
+    L: Layer<Inner>,
+    L::Service: Service<Request<()>, Response = Response<B>, Error = Error<InnerError>> + Clone,
     B: Body<Data = &'static [u8], Error = InnerError>,
 {
-    let inner_error = |error: Error<_>| error.into_inner().ok();
-    let subject = Subject::new(move |inner| layer().layer(inner), passing, inner_error);
-    subject.check().await;
+    let inner_error = |error: Error<InnerError>| error.into_inner().ok();
+    service::check(passing, inner_error, move |inner| layer().layer(inner)).await;
 }
 
 /// It also takes nothing from the limit before the future is polled.
-async fn keeps_the_rules_and_asks_when_polled<L, S, B>(
-    passing: u32,
-    layer: impl Fn() -> L + 'static,
-) where
-    L: Layer<Inner, Service = S>,
-    S: Service<Request<()>, Response = Response<B>, Error = Error<InnerError>> + Clone,
+async fn check_lazy<L, B>(passing: u32, layer: impl Fn() -> L)
+where
+    L: Layer<Inner>,
+    L::Service: Service<Request<()>, Response = Response<B>, Error = Error<InnerError>> + Clone,
     B: Body<Data = &'static [u8], Error = InnerError>,
 {
     let inner = Inner::new();
@@ -61,69 +55,39 @@ async fn keeps_the_rules_and_asks_when_polled<L, S, B>(
     }
     assert_eq!(inner.used().calls, passing, "beside as many unpolled ones");
     drop(unpolled);
-    keeps_the_rules(passing, layer).await;
+    check(passing, layer).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn enforce_keeps_the_rules() {
-    keeps_the_rules(2, || EnforceLayer::new(per_second(2))).await;
-    keeps_the_rules(1, || {
-        EnforceLayer::by_key(Interval::every(ms(10)).keyed(), ONE_KEY)
-    })
-    .await;
-}
+async fn every_layer_keeps_the_rules() {
+    let one_key = |_: &Request<()>| Some(());
+    let limits = || Interval::every(ms(10)).keyed::<()>();
+    check(2, || EnforceLayer::new(per_second(2))).await;
+    check(1, || EnforceLayer::by_key(limits(), one_key)).await;
 
-#[tokio::test(start_paused = true)]
-async fn pace_keeps_the_rules() {
-    keeps_the_rules_and_asks_when_polled(2, || PaceLayer::new(per_second(2))).await;
-    keeps_the_rules(1, || {
-        let layer = PaceLayer::new(Interval::every(ms(10)).shared());
-        layer.within(ms(15)).max_waiting(2)
-    })
-    .await;
-}
+    let limit = || Interval::every(ms(10)).shared();
+    check_lazy(2, || PaceLayer::new(per_second(2))).await;
+    check(2, || PaceLayer::new(per_second(2)).obeying()).await;
+    let layer = || PaceLayer::new(limit()).within(ms(15)).max_waiting(2);
+    check(1, layer).await;
+    let layer = || PaceLayer::by_key(limits(), one_key).within(ms(15));
+    check(1, || layer().max_waiting(2).obeying()).await;
 
-#[tokio::test(start_paused = true)]
-async fn concurrency_keeps_the_rules() {
-    keeps_the_rules_and_asks_when_polled(2, || ConcurrencyLayer::new(Permits::new(2))).await;
-    keeps_the_rules(2, || {
-        let layer = ConcurrencyLayer::by_key(KeyedPermits::new(2), ONE_KEY);
-        layer.at_once().until_response()
-    })
-    .await;
-}
+    check_lazy(2, || ConcurrencyLayer::new(Permits::new(2))).await;
+    let layer = || ConcurrencyLayer::by_key(KeyedPermits::new(2), one_key);
+    check(2, || layer().at_once().until_response()).await;
 
-#[tokio::test(start_paused = true)]
-async fn adaptive_keeps_the_rules() {
-    keeps_the_rules_and_asks_when_polled(2, || AdaptiveLayer::new(Adaptive::new(Aimd::new(2, 2))))
-        .await;
-    keeps_the_rules(2, || {
-        let layer = AdaptiveLayer::new(Adaptive::new(Gradient::new(2, 2)));
-        layer.at_once().until_response()
-    })
-    .await;
-}
+    check_lazy(2, || AdaptiveLayer::new(Adaptive::new(Aimd::new(2, 2)))).await;
+    let layer = || AdaptiveLayer::new(Adaptive::new(Gradient::new(2, 2)));
+    check(2, || layer().at_once().until_response()).await;
 
-#[tokio::test(start_paused = true)]
-async fn shed_keeps_the_rules() {
-    let layer = || ShedLayer::new(FleetUsage::new(2, 0), one_class);
-    keeps_the_rules_and_asks_when_polled(2, layer).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_that_obeys_keeps_the_rules() {
-    keeps_the_rules(2, || PaceLayer::new(per_second(2)).obeying()).await;
-    keeps_the_rules(1, || {
-        let layer = PaceLayer::by_key(Interval::every(ms(10)).keyed(), ONE_KEY);
-        layer.within(ms(15)).max_waiting(2).obeying()
-    })
-    .await;
+    check_lazy(2, || ShedLayer::new(FleetUsage::new(2, 0), one_class)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn feedback_alone_keeps_the_rules_of_a_service_without_a_limit() {
     let build = |inner| FeedbackLayer::new(per_second(2)).layer(inner);
-    let found = Subject::new(build, 2, Some).violations().await;
+    let found = service::violations(2, Some, build).await;
     let found: Vec<_> = found.iter().map(|violation| violation.rule).collect();
     assert_eq!(found, [Rule::ClonesShare], "it delays nothing");
 }
@@ -141,7 +105,7 @@ async fn layers_in_each_other_keep_the_rules() {
         let error = error.into_inner().ok()?.into_inner().ok()?;
         error.into_inner().ok()?.into_inner().ok()
     };
-    Subject::new(build, 2, inner_error).check().await;
+    service::check(2, inner_error, build).await;
 }
 
 #[test]

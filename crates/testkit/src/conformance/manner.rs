@@ -1,6 +1,6 @@
 //! How the task behaves that uses an adapter: the consumer of a stream, or the producer of a sink.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use tokio::time::timeout;
 
@@ -39,6 +39,13 @@ impl Manner {
         }
     }
 
+    /// Goes on in another task, if that is its manner.
+    pub(super) fn give_up<T>(&self, adapter: &mut Driven<T>) {
+        if let Self::Restless(_) = self {
+            adapter.change_task();
+        }
+    }
+
     /// Waits after a `Pending`.
     pub(super) async fn await_wake<T>(&mut self, adapter: &mut Driven<T>) -> Result<(), Stuck> {
         match self {
@@ -62,19 +69,5 @@ impl Manner {
                 Ok(())
             }
         }
-    }
-}
-
-/// As in "the task is eager".
-impl fmt::Display for Manner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Eager => "the task is eager",
-            Self::Wandering => "the task changes at each poll",
-            Self::Hopeful => "the task asks for more than it sends",
-            Self::Restless(_) => "the task gives up waiting and comes back as another",
-            Self::Lazy(..) => "the task is lazy",
-            Self::Late(..) => "the clock leaps",
-        })
     }
 }

@@ -1,132 +1,91 @@
-//! The rules that every stream adapter keeps, checked on any of them; those for sinks are in [`sink`],
-//! and those for services with a limit in [`service`].
+//! The rules that every adapter keeps, of streams and of sinks, checked on any of them; those for services with a limit
+//! are in [`service`].
 //!
-//! A [`Subject`] describes an adapter by closures: how to build it over an [`Input`], and how to read its output. Every
-//! [`Rule`] builds the adapter anew, runs it over many schedules of arrivals and kinds of consumers, and reports how the
-//! adapter breaks the rule. All runs are in virtual time and deterministic.
+//! A [`Subject`] describes an adapter by closures: how to build it over an [`Input`] or an [`Inner`](sink::Inner) sink, how to take it
+//! apart, and what the errors of a sink mean. Every [`Rule`] builds the adapter anew, has it used by many kinds of tasks, over
+//! inputs and inner sinks that are fast, slow or failing, and reports how the adapter breaks the rule. All runs are in virtual
+//! time and deterministic.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
-//! use futures::StreamExt;
-//! use testkit::conformance::Subject;
+//! use futures::{SinkExt, StreamExt};
+//! use testkit::conformance::{Subject, sink};
 //!
-//! // Items as they are, in groups, or as results, which carry the item either way …
-//! Subject::new(|input| input.fuse())
-//!     .into_parts(|adapter| (adapter.into_inner(), None::<u32>))
+//! // A stream emits items as they are, in groups, or as results, which carry the item either way …
+//! let into_parts = |adapter: futures::stream::Fuse<_>| (adapter.into_inner(), None::<u32>);
+//! Subject::stream_in_parts(|input| input.fuse(), into_parts)
 //!     .check()
 //!     .await;
-//! Subject::new(|input| input.ready_chunks(3).fuse()).check().await;
-//!
-//! // … or in any other form.
-//! Subject::with_items(|input| input.enumerate().fuse(), |(_, item)| vec![item])
+//! Subject::stream(|input| input.ready_chunks(3).fuse())
 //!     .check()
 //!     .await;
+//!
+//! // … and a sink sends them so.
+//! let build = |inner: sink::Inner<u32>| inner.buffer(3);
+//! Subject::sink(build, sink::Failure::Inner).check().await;
 //! # }
 //! ```
 //!
-//! If an undisturbed run loses or doubles items, the rules that count items ([`Rule::SizeHint`], [`Rule::CancelSafe`],
-//! [`Rule::IntoParts`], [`Rule::LateWakeUp`]) are skipped. If [`Rule::KeepsAWaker`] is broken, [`Rule::CancelSafe`] is
-//! skipped, because it moves the adapter from task to task.
+//! If an undisturbed run loses or doubles items, or does not end, the other rules are skipped. If [`Rule::KeepsAWaker`] is
+//! broken, [`Rule::CancelSafe`] is skipped, because it moves the adapter from task to task.
 
-mod delays;
-mod input;
 mod manner;
 mod parcel;
 mod rule;
 mod rules;
 mod run;
+mod scene;
 mod schedule;
 pub mod service;
 pub mod sink;
-mod violation;
+mod stream;
 
 use std::{fmt, future::Future, panic::Location, time::Duration};
 
-use futures_core::{FusedStream, Stream};
-
-use self::{
-    delays::Delays,
-    input::Hint,
-    manner::Manner,
-    run::Run,
-    schedule::Schedule,
-    violation::{Found, assert_none},
-};
 pub use self::{
-    input::{Input, Unmovable},
     parcel::Parcel,
-    rule::Rule,
-    violation::Violation,
+    rule::{Rule, Violation},
+    stream::{Input, Unmovable, check_unmovable},
 };
-use crate::{
-    clock::{self, jump},
-    patience::Patience,
-    wakes::Driven,
+use self::{
+    rule::assert_none,
+    run::{Play, Trace},
+    scene::{Hint, Keeps, Room, Scene},
+    schedule::{Schedule, whole_ms},
 };
+use crate::clock::jump;
 
-type Build<A> = Box<dyn FnMut(Input) -> A>;
-type Carried<T> = Box<dyn FnMut(T) -> Vec<u32>>;
-type Split<A> = Box<dyn FnMut(Driven<A>) -> (Input, Vec<u32>)>;
+/// The typical gap in a schedule, if the subject says nothing else.
+const SCALE: Duration = Duration::from_millis(10);
+
+/// Builds the adapter anew, over what is in the scene.
+type Start = dyn Fn(&Scene) -> Box<dyn Play>;
 
 /// The description of an adapter for the suite.
 #[must_use = "a subject does nothing unless checked"]
-pub struct Subject<A: Stream> {
-    build: Build<A>,
-    carried: Carried<A::Item>,
-    split: Option<Split<A>>,
-    delays: Delays,
+pub struct Subject {
+    start: Box<Start>,
+    is_sink: bool,
+    spacing: Duration,
+    scale: Option<Duration>,
     keeps: Keeps,
 }
 
-/// Which items an adapter emits, and in what order.
-#[derive(Clone, Copy, Debug)]
-enum Keeps {
-    All,
-    /// All, in any order.
-    Unordered,
-    /// Some, in order.
-    Some,
-}
-
-impl<A: FusedStream> Subject<A> {
-    /// The adapter that `build` makes. `build` is called for every run, at its first instant.
-    pub fn new(build: impl FnMut(Input) -> A + 'static) -> Self
-    where
-        A::Item: Parcel + 'static,
-    {
-        Self::with_items(build, Parcel::into_items)
-    }
-
-    /// The same for an output item that is no [`Parcel`]. `carried` returns the input items in it.
-    pub fn with_items(
-        build: impl FnMut(Input) -> A + 'static,
-        carried: impl FnMut(A::Item) -> Vec<u32> + 'static,
-    ) -> Self {
+impl Subject {
+    fn new(is_sink: bool, start: impl Fn(&Scene) -> Box<dyn Play> + 'static) -> Self {
         Self {
-            build: Box::new(build),
-            carried: Box::new(carried),
-            split: None,
-            delays: Delays::default(),
+            start: Box::new(start),
+            is_sink,
+            spacing: Duration::ZERO,
+            scale: None,
             keeps: Keeps::All,
         }
     }
 
-    /// Sets how to take the adapter apart: into the input and the items held. Without it [`Rule::IntoParts`] is skipped.
-    pub fn into_parts<H: Parcel>(mut self, mut split: impl FnMut(A) -> (Input, H) + 'static) -> Self
-    where
-        A: Unpin,
-    {
-        self.split = Some(Box::new(move |adapter| {
-            let (input, held) = split(adapter.into_inner());
-            (input, held.into_items())
-        }));
-        self
-    }
-
-    /// Promises that two emissions are never closer than this, even if polls are late.
+    /// Promises that two emissions or sends are never closer than this, even if polls are late or the inner sink is slow.
     pub fn spacing(mut self, spacing: Duration) -> Self {
-        self.delays.spacing = Some(spacing);
+        self.spacing = spacing;
         self
     }
 
@@ -134,11 +93,11 @@ impl<A: FusedStream> Subject<A> {
     ///
     /// The default is the spacing, or 10 ms without one. Above two minutes the gaps of the suite would look like a hang.
     pub fn scale(mut self, scale: Duration) -> Self {
-        self.delays.scale = Some(scale);
+        self.scale = Some(scale);
         self
     }
 
-    /// Allows the adapter to drop items. The others still have to be in order, and none doubled.
+    /// Allows the adapter to drop items; a sink may hold none then. The others still have to be in order, and none doubled.
     pub fn lossy(mut self) -> Self {
         self.keeps = Keeps::Some;
         self
@@ -167,103 +126,95 @@ impl<A: FusedStream> Subject<A> {
     /// # Panics
     ///
     /// If the clock is not paused.
-    pub async fn violations(mut self) -> Vec<Violation<Rule>> {
+    pub async fn violations(self) -> Vec<Violation> {
         // Panics at once if the clock is not paused.
         jump(Duration::ZERO).await;
-        let subject = &mut self;
-        let mut found = Found(Vec::new());
-
-        let keeps_items = rules::nothing_lost(subject).await;
-        let can_be_counted = keeps_items.is_ok();
-        found.note(keeps_items);
-        let wakes_its_task = rules::keeps_a_waker(subject).await;
-        let can_be_moved = wakes_its_task.is_ok();
-        found.note(wakes_its_task);
-        found.note(rules::input_after_end(subject).await);
-        found.note(rules::ends_on_time(subject).await);
-        found.note(rules::terminated(subject).await);
-        if can_be_counted {
-            found.note(rules::size_hint(subject).await);
-            found.note(rules::into_parts(subject).await);
-            found.note(rules::late_wake_up(subject).await);
-        }
-        if can_be_counted && can_be_moved {
-            found.note(rules::cancel_safe(subject).await);
-        }
-        found.0
-    }
-
-    /// Builds the adapter over a fresh input.
-    fn start(&mut self, schedule: &Schedule, hint: Hint, manner: Manner) -> Run<'_, A> {
-        let input = Input::new(schedule, hint, clock::now());
-        let log = input.log();
-        let adapter = (self.build)(input);
-        Run::start(adapter, &mut self.carried, log, manner)
-    }
-
-    /// Takes the adapter apart, if `into_parts` was set.
-    fn split(&mut self, adapter: Driven<A>) -> Option<(Input, Vec<u32>)> {
-        let split = self.split.as_mut()?;
-        Some(split(adapter))
-    }
-
-    /// Compares the output with the expected items.
-    fn compare(&self, schedule: &Schedule, mut came: Vec<u32>) -> Result<(), String> {
-        let whole = schedule.whole();
-        let is_right = match self.keeps {
-            Keeps::All => came == whole,
-            Keeps::Unordered => {
-                came.sort_unstable();
-                came == whole
-            }
-            // The input ascends strictly, so every ascending row of its items is a subsequence.
-            Keeps::Some => {
-                came.is_sorted_by(|a, b| a < b) && came.iter().all(|item| whole.contains(item))
-            }
+        let noted = match rules::nothing_lost(&self).await {
+            Ok(noted) => noted,
+            Err(violation) => return vec![violation],
         };
-        if is_right {
-            return Ok(());
+        let mut outcomes = vec![
+            rules::keeps_a_waker(&self).await,
+            rules::into_parts(&self).await,
+        ];
+        if outcomes[0].is_ok() {
+            outcomes.push(rules::cancel_safe(&self).await);
         }
-        Err(format!("{came:?} came of {whole:?}"))
+        if self.is_sink {
+            outcomes.push(rules::asking_is_free(&self).await);
+            outcomes.push(rules::permit_last(&self).await);
+            outcomes.push(rules::inner_errors(&self).await);
+        }
+        outcomes.push(rules::late_wake_up(&self).await);
+
+        let mut found: Vec<Violation> = Vec::new();
+        let broken = outcomes.into_iter().filter_map(Result::err);
+        for violation in noted.into_iter().chain(broken) {
+            if found.iter().all(|known| known.rule != violation.rule) {
+                found.push(violation);
+            }
+        }
+        found
+    }
+
+    /// The typical gap in a schedule, in whole milliseconds, which tokio's timers keep exactly.
+    fn gaps(&self) -> Duration {
+        let spacing = Some(self.spacing).filter(|spacing| !spacing.is_zero());
+        let asked = self.scale.or(spacing).unwrap_or(SCALE);
+        whole_ms(asked).max(Duration::from_millis(1))
+    }
+
+    /// After this long a consumer or a producer gives up a wait.
+    fn patience(&self) -> Duration {
+        (self.gaps() / 4).max(Duration::from_millis(1))
+    }
+
+    fn scene(&self, seed: u64, schedule: Schedule) -> Scene {
+        Scene {
+            keeps: self.keeps,
+            ..Scene::new(seed, schedule)
+        }
+    }
+
+    /// The cases that matter and some random ones, over each kind of input or inner sink.
+    fn scenes(&self, random: u64) -> Vec<Scene> {
+        let mut scenes = Vec::new();
+        for (seed, schedule) in (0..).zip(Schedule::cases(self.gaps(), random)) {
+            let scene = self.scene(seed, schedule);
+            if self.is_sink {
+                let rooms = [Room::Always, Room::Slow(seed, self.gaps())].into_iter();
+                scenes.extend(rooms.map(|room| Scene {
+                    room,
+                    ..scene.clone()
+                }));
+            } else {
+                let hints = Hint::ALL.into_iter();
+                scenes.extend(hints.map(|hint| Scene {
+                    hint,
+                    ..scene.clone()
+                }));
+            }
+        }
+        scenes
+    }
+
+    /// Whether no two emissions or sends are closer than the spacing.
+    fn spaced(&self, trace: &Trace) -> Result<(), String> {
+        let spacing = self.spacing;
+        let instants: Vec<Duration> = trace.given.iter().map(|(at, _)| *at).collect();
+        let mut pairs = instants.windows(2);
+        match pairs.find(|pair| pair[1].saturating_sub(pair[0]) < spacing) {
+            Some(pair) => Err(format!("{pair:?} are closer than {spacing:?}")),
+            None => Ok(()),
+        }
     }
 }
 
-impl<A: Stream> fmt::Debug for Subject<A> {
+impl fmt::Debug for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subject")
-            .field("delays", &self.delays)
+            .field("is_sink", &self.is_sink)
             .field("keeps", &self.keeps)
             .finish_non_exhaustive()
-    }
-}
-
-/// Checks that an adapter works over an input that is not `Unpin`, down to its end.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use futures::StreamExt;
-/// use testkit::conformance;
-///
-/// conformance::check_unmovable(|input| input.skip(1)).await;
-/// # }
-/// ```
-///
-/// # Panics
-///
-/// When it hangs or spins. (That it compiles is most of the test.)
-#[track_caller]
-pub fn check_unmovable<A: Stream>(build: impl FnOnce(Unmovable) -> A) -> impl Future<Output = ()> {
-    let caller = Location::caller();
-    async move {
-        let mut adapter = Box::pin(build(Unmovable::new(clock::now())));
-        let mut patience = Patience::default();
-        loop {
-            match patience.next(adapter.as_mut()).await {
-                Ok(Some(_)) => {}
-                Ok(None) => return,
-                Err(stuck) => panic!("over an unmovable input, at {caller}, it {stuck}"),
-            }
-        }
     }
 }

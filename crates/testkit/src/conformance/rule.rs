@@ -1,56 +1,91 @@
-//! What every stream adapter promises, and how it may be broken.
+//! What every adapter and service promises, and how it may be broken.
 
-use std::fmt;
+use std::{fmt, panic::Location};
 
-use super::Violation;
-
-/// One promise of every stream adapter.
+/// One promise.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Rule {
     /// It comes to an end: it neither hangs (an hour with nothing) nor spins (20,000 polls with nothing), nor goes on
-    /// giving (10,000 items).
+    /// for ever (10,000 items).
     Alive,
     /// After every `Pending` a clone of the latest poll's waker exists or was woken, and wakes go to that waker.
     KeepsAWaker,
-    /// Every item comes once, in order; from a lossy adapter, some of them, in order.
+    /// Every item comes once, in order; from a lossy adapter, some of them, in order. What a sink refused it returned in
+    /// an error.
     NothingLost,
-    /// The input is not polled again after its end, even if the adapter is.
+    /// Waits that are given up change neither the items nor their instants, nor take anything from a limit.
+    CancelSafe,
+    /// Nothing is missing, whenever the adapter is taken apart: what came out, what it held and what the input still has
+    /// are the whole input of a stream; what the inner sink was given and what it held are all that was sent into a sink.
+    IntoParts,
+    /// After a late wake-up or with a late task nothing is lost, and emissions or sends keep their spacing. No more
+    /// requests pass at once than the limit of a service says.
+    LateWakeUp,
+
+    /// The input of a stream is not polled again after its end, even if the adapter is.
     InputAfterEnd,
-    /// It ends in the instant of its last emission or of its input's end, whichever is later.
+    /// A stream ends in the instant of its last emission or of its input's end, whichever is later.
     EndsOnTime,
     /// `is_terminated` is false while anything is to come, and true after the end.
     Terminated,
     /// `size_hint` brackets what is to come, held items included.
     SizeHint,
-    /// Futures dropped while they wait for an item change neither the items nor their instants.
-    CancelSafe,
-    /// What came out, what is held and what the input still has are the whole input, whenever it is taken apart.
-    IntoParts,
-    /// After a late wake-up or with a late consumer nothing is lost, and emissions keep their spacing.
-    LateWakeUp,
+
+    /// An inner sink is sent an item only after its `poll_ready` was ready.
+    AsksFirst,
+    /// Several calls of `poll_ready` of a sink are the same as one.
+    AskingIsFree,
+    /// A permit is taken when the inner sink takes the item: a slow inner sink never brings two sends closer.
+    PermitLast,
+    /// With nothing held, flushing and closing a sink wait for the inner sink alone.
+    Prompt,
+    /// After a flush the inner sink has all items that were sent, and is flushed.
+    Flushes,
+    /// The inner sink is closed once, after it has all items that were sent.
+    Closes,
+    /// An error of the inner sink or service is passed on at once and unchanged. Items that the inner sink was not given
+    /// are sent after it.
+    InnerErrors,
+
+    /// The inner service is called by a clone that is ready, and no clone stays reserved after its request.
+    ReadyMeansReady,
+    /// Clones of a service that are ready and idle take nothing from the limit.
+    ReadyTakesNothing,
+    /// All clones of a service share one limit.
+    ClonesShare,
+    /// A body arrives down to its trailers or its error, and says the same about its length.
+    BodyToItsEnd,
 }
 
-impl Rule {
-    pub(super) fn broken(self, detail: impl Into<String>) -> Violation<Self> {
-        Violation::new(self, detail)
+/// A rule that was broken, and how.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Violation {
+    /// Which rule.
+    pub rule: Rule,
+    /// What happened, with the scene that shows it.
+    pub detail: String,
+}
+
+impl Violation {
+    pub(super) fn new(rule: Rule, detail: String) -> Self {
+        Self { rule, detail }
     }
 }
 
-/// The promise, in a line.
-impl fmt::Display for Rule {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Alive => "it comes to an end",
-            Self::KeepsAWaker => "a pending stream wakes the task that polled it last",
-            Self::NothingLost => "every item comes once, in order",
-            Self::InputAfterEnd => "the input is not polled after its end",
-            Self::EndsOnTime => "the end is not delayed",
-            Self::Terminated => "`is_terminated` is true after the end, and not before",
-            Self::SizeHint => "`size_hint` brackets what is to come",
-            Self::CancelSafe => "a dropped wait changes nothing",
-            Self::IntoParts => "taking it apart loses nothing",
-            Self::LateWakeUp => "being late loses nothing and keeps the spacing",
-        })
+        write!(f, "{:?}: {}", self.rule, self.detail)
     }
+}
+
+/// Panics with the list of violations and the line of the caller, if there are any.
+pub(super) fn assert_none(violations: &[Violation], caller: &Location<'_>) {
+    let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    assert!(
+        lines.is_empty(),
+        "does not conform, at {caller}:\n  {}",
+        lines.join("\n  ")
+    );
 }

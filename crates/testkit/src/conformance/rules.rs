@@ -1,164 +1,81 @@
 //! The rules, one function each.
 
-use futures_core::FusedStream;
-
 use super::{
     Rule, Subject, Violation,
-    input::Hint,
     manner::Manner,
     run::{Run, Trace},
-    schedule::{Dice, SEEDS, Schedule},
+    scene::{Room, Scene},
+    schedule::{Dice, Schedule},
 };
 
-type Outcome = Result<(), Violation<Rule>>;
+/// How many random schedules are tried.
+const SEEDS: u64 = 24;
 
-/// Every item is emitted once, in order, to an eager consumer and to a lazy one.
-pub(super) async fn nothing_lost<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for seed in 0..SEEDS {
-        let schedule = Schedule::random(&mut Dice::new(seed), subject.delays.gaps());
-        let lazy = Manner::Lazy(Dice::new(seed), subject.delays.gaps());
-        for manner in [Manner::Eager, lazy] {
-            let case = format!("seed {seed}, input {schedule}, {manner}");
-            let trace = subject.run(&schedule, manner).await?;
-            subject
-                .compare(&schedule, trace.items())
-                .map_err(|found| Rule::NothingLost.broken(format!("{case}: {found}")))?;
+/// The same for the rules that try more around each of them.
+const FEW: u64 = 6;
+
+type Outcome = Result<(), Violation>;
+
+/// Every item comes once, in order, to an eager task and to a lazy one. Returns what the runs noted of other rules.
+pub(super) async fn nothing_lost(subject: &Subject) -> Result<Vec<Violation>, Violation> {
+    let mut noted = Vec::new();
+    for scene in subject.scenes(SEEDS) {
+        let lazy = Manner::Lazy(Dice::new(scene.seed), subject.gaps());
+        for scene in [scene.clone(), scene.with(lazy)] {
+            let trace = subject.run(&scene).await?;
+            scene.check(Rule::NothingLost, scene.compare(&trace))?;
+            noted.extend(scene.noted(&trace));
         }
     }
-    Ok(())
+    Ok(noted)
 }
 
 /// Every poll has a new waker. The adapter keeps it, and wakes that one.
-pub(super) async fn keeps_a_waker<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.delays.gaps()) {
-        subject.run(&schedule, Manner::Wandering).await?;
+pub(super) async fn keeps_a_waker(subject: &Subject) -> Outcome {
+    for scene in subject.scenes(FEW) {
+        subject.run(&scene.with(Manner::Wandering)).await?;
     }
     Ok(())
 }
 
-/// The input is not polled after its end, even if the adapter is.
-pub(super) async fn input_after_end<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.delays.gaps()) {
-        let mut run = subject.start(&schedule, Hint::Exact, Manner::Eager);
-        while !run.has_ended() {
-            run.turn().await?;
-        }
-        run.poll_again();
-        run.poll_again();
-
-        let polls = run.input_polls_after_end();
-        if polls > 0 {
-            return Err(Rule::InputAfterEnd.broken(format!(
-                "polled {polls} times after its end, input {schedule}"
-            )));
-        }
+/// Waits that are given up, each in a task of its own, have no effect. Nor have tasks that only call `poll_ready`.
+pub(super) async fn cancel_safe(subject: &Subject) -> Outcome {
+    for scene in subject.scenes(FEW) {
+        let calm = scene.with(Manner::Hopeful);
+        let restless = scene.with(Manner::Restless(subject.patience()));
+        same(subject, Rule::CancelSafe, &calm, &restless).await?;
     }
     Ok(())
 }
 
-/// The end comes with the last emission or with the input's end. An empty input gives no emission.
-pub(super) async fn ends_on_time<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.delays.gaps()) {
-        let trace = subject.run(&schedule, Manner::Eager).await?;
-        let last = trace.emitted.last().map(|(at, _)| *at);
-        let due = last.unwrap_or_default().max(schedule.end);
-        if trace.ended_at != Some(due) {
-            return Err(Rule::EndsOnTime.broken(format!(
-                "ended at {:?} instead of {due:?}, input {schedule}",
-                trace.ended_at.unwrap_or_default()
-            )));
-        }
-        if schedule.items.is_empty() && last.is_some() {
-            return Err(Rule::EndsOnTime.broken("an empty input gave an item"));
-        }
+/// Extra `poll_ready` calls before each item do not move the instants of the sends.
+pub(super) async fn asking_is_free(subject: &Subject) -> Outcome {
+    for once in subject.scenes(FEW) {
+        let thrice = Scene {
+            asks: 3,
+            ..once.clone()
+        };
+        same(subject, Rule::AskingIsFree, &once, &thrice).await?;
     }
     Ok(())
 }
 
-/// `is_terminated` is right before every poll.
-pub(super) async fn terminated<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.delays.gaps()) {
-        let trace = subject.run(&schedule, Manner::Eager).await?;
-        let total = trace.emitted.len();
-        if let Some(said) = trace
-            .said
-            .iter()
-            .find(|said| said.is_terminated && said.emitted < total)
-        {
-            return Err(Rule::Terminated.broken(format!(
-                "true with {} still to come, input {schedule}",
-                total - said.emitted
-            )));
-        }
-        if !trace.is_terminated {
-            return Err(Rule::Terminated.broken(format!("false after the end, input {schedule}")));
-        }
-    }
-    Ok(())
-}
-
-/// `size_hint` is right before every poll, however precise that of the input is.
-pub(super) async fn size_hint<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.delays.gaps()) {
-        for hint in Hint::ALL {
-            let run = subject.start(&schedule, hint, Manner::Eager);
-            let trace = run.finish().await?;
-            for said in &trace.said {
-                let left = trace.emitted.len() - said.emitted;
-                let (lower, upper) = said.hint;
-                if left < lower || upper.is_some_and(|upper| left > upper) {
-                    return Err(Rule::SizeHint.broken(format!(
-                        "{:?} with {left} still to come after {}, input {schedule} hinting {hint:?}",
-                        said.hint, said.emitted
-                    )));
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Waits that are given up, each in a task of its own, have no effect.
-pub(super) async fn cancel_safe<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    let patience = subject.delays.patience();
-    for schedule in Schedule::cases(subject.delays.gaps()) {
-        let calm = subject.run(&schedule, Manner::Eager).await?;
-        // If the adapter hangs only when it is disturbed, this is the rule that it breaks.
-        let disturbed = subject.run(&schedule, Manner::Restless(patience)).await;
-        let disturbed = disturbed.map_err(|stuck| Rule::CancelSafe.broken(stuck.detail))?;
-        if disturbed.emitted != calm.emitted {
-            return Err(Rule::CancelSafe.broken(format!(
-                "{:?} instead of {:?}, input {schedule}",
-                disturbed.emitted, calm.emitted
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Taken apart after any number of polls, the adapter accounts for the whole input.
-pub(super) async fn into_parts<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.delays.gaps()) {
-        for polls in 0.. {
-            let mut run = subject.start(&schedule, Hint::Exact, Manner::Eager);
-            for _ in 0..polls {
-                if !run.has_ended() {
-                    run.turn().await?;
-                }
+/// Taken apart after any number of turns, the adapter accounts for all items.
+pub(super) async fn into_parts(subject: &Subject) -> Outcome {
+    for (seed, schedule) in (0..).zip(Schedule::cases(subject.gaps(), FEW)) {
+        let scene = subject.scene(seed, schedule);
+        for turns in 0.. {
+            let mut run = subject.start(&scene);
+            for _ in 0..turns {
+                run.turn().await?;
             }
             let has_ended = run.has_ended();
-            let (adapter, out) = run.stop();
-            let Some((input, held)) = subject.split(adapter) else {
+            let Some(trace) = run.split() else {
                 return Ok(());
             };
-            let parts = format!("out {out:?}, held {held:?}");
-            subject
-                .compare(&schedule, input.join(out, held))
-                .map_err(|found| {
-                    Rule::IntoParts.broken(format!(
-                        "after {polls} polls, {parts}: {found}, input {schedule}"
-                    ))
-                })?;
+            let found = scene.compare(&trace);
+            let found = found.map_err(|what| format!("after {turns} turns {what}"));
+            scene.check(Rule::IntoParts, found)?;
             if has_ended {
                 break;
             }
@@ -167,35 +84,85 @@ pub(super) async fn into_parts<A: FusedStream>(subject: &mut Subject<A>) -> Outc
     Ok(())
 }
 
-/// Late polls lose nothing and bring no two emissions too close.
-pub(super) async fn late_wake_up<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    let scale = subject.delays.gaps();
-    for seed in 0..SEEDS {
-        let schedule = match seed % 2 {
-            0 => Schedule::random(&mut Dice::new(seed), scale),
-            // There is always something due, so that every leap skips an instant.
-            _ => Schedule::burst(),
-        };
-        let lazy = Manner::Lazy(Dice::new(seed), scale);
-        let late = Manner::Late(Dice::new(seed), scale);
-        for manner in [Manner::Eager, lazy, late] {
-            let case = format!("seed {seed}, input {schedule}, {manner}");
-            let trace = subject.run(&schedule, manner).await?;
-            subject
-                .compare(&schedule, trace.items())
-                .and_then(|()| {
-                    let at = trace.emitted.iter().map(|(at, _)| *at);
-                    subject.delays.are_kept("emissions", at)
-                })
-                .map_err(|found| Rule::LateWakeUp.broken(format!("{case}: {found}")))?;
+/// Late polls lose nothing and bring no two emissions or sends too close.
+pub(super) async fn late_wake_up(subject: &Subject) -> Outcome {
+    let gaps = subject.gaps();
+    for seed in 0..SEEDS / 2 {
+        // In a burst there is always something due, so that every leap skips an instant.
+        let scenes = [
+            subject.scene(seed, Schedule::random(seed, gaps)),
+            subject.scene(seed, Schedule::burst()),
+        ];
+        for scene in scenes {
+            let lazy = scene.with(Manner::Lazy(Dice::new(seed), gaps));
+            let late = scene.with(Manner::Late(Dice::new(seed), gaps));
+            for scene in [scene, lazy, late] {
+                let trace = subject.run(&scene).await?;
+                let found = scene.compare(&trace).and_then(|()| subject.spaced(&trace));
+                scene.check(Rule::LateWakeUp, found)?;
+            }
         }
     }
     Ok(())
 }
 
-impl<A: FusedStream> Subject<A> {
-    async fn run(&mut self, schedule: &Schedule, manner: Manner) -> Result<Trace, Violation<Rule>> {
-        let run: Run<'_, A> = self.start(schedule, Hint::Exact, manner);
-        run.finish().await
+/// Sends keep their spacing, however slow the inner sink is.
+pub(super) async fn permit_last(subject: &Subject) -> Outcome {
+    for seed in 0..SEEDS {
+        let mut scene = subject.scene(seed, Schedule::burst());
+        scene.room = Room::Slow(seed, subject.gaps());
+        let trace = subject.run(&scene).await?;
+        scene.check(Rule::PermitLast, subject.spaced(&trace))?;
+    }
+    Ok(())
+}
+
+/// A failure of any call on the inner sink is reported once, and the sink goes on.
+pub(super) async fn inner_errors(subject: &Subject) -> Outcome {
+    for seed in 0..FEW {
+        let mut scene = subject.scene(seed, Schedule::random(seed, subject.gaps()));
+        for call in 0.. {
+            scene.fails_at = Some(call);
+            let trace = subject.run_or_break(Rule::InnerErrors, &scene).await?;
+            let mut noted = scene.noted(&trace).into_iter();
+            if let Some(wrong) = noted.find(|noted| noted.rule == Rule::InnerErrors) {
+                return Err(wrong);
+            }
+            scene.check(Rule::InnerErrors, scene.compare(&trace))?;
+            if !trace.has_failed {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the same comes at the same instants in two scenes, and the same is refused.
+async fn same(subject: &Subject, rule: Rule, calm: &Scene, disturbed: &Scene) -> Outcome {
+    let due = subject.run(calm).await?;
+    let came = subject.run_or_break(rule, disturbed).await?;
+    if came.given == due.given && came.refused == due.refused {
+        return Ok(());
+    }
+    let what = format!(
+        "{:?}, refused {:?}, instead of {:?}, refused {:?}",
+        came.given, came.refused, due.given, due.refused
+    );
+    Err(disturbed.breaks(rule, &what))
+}
+
+impl Subject {
+    fn start<'s>(&self, scene: &'s Scene) -> Run<'s> {
+        Run::start((self.start)(scene), scene)
+    }
+
+    async fn run(&self, scene: &Scene) -> Result<Trace, Violation> {
+        self.start(scene).finish().await
+    }
+
+    /// If the adapter gets stuck only in such a scene, this is the rule that it breaks.
+    async fn run_or_break(&self, rule: Rule, scene: &Scene) -> Result<Trace, Violation> {
+        let trace = self.run(scene).await;
+        trace.map_err(|stuck| Violation::new(rule, stuck.detail))
     }
 }

@@ -1,190 +1,159 @@
-//! A run of one adapter with one input and one consumer.
+//! A run of one adapter with one task.
 
-use std::{sync::Arc, task::Poll, time::Duration};
+use std::{task::Context, time::Duration};
 
-use futures_core::FusedStream;
 use tokio::task::yield_now;
 
-use super::{
-    Rule, Violation,
-    input::{Input, Log},
-    manner::Manner,
-};
+use super::{Rule, Violation, manner::Manner, scene::Scene};
 use crate::{
-    clock::Stopwatch,
+    clock::{Stopwatch, sleep_until},
     patience::{Patience, Stuck},
     wakes::Driven,
 };
 
+/// An adapter in use: a stream that is drained, or a sink that is sent to.
+pub(super) trait Play {
+    /// Makes the next call on the adapter.
+    fn turn(&mut self, cx: &mut Context<'_>, trace: &mut Trace) -> Next;
+
+    /// Completes the record.
+    fn record(&self, _: &mut Trace) {}
+
+    /// Takes the adapter apart, if it can be: into the items that it held, and those that it left in its input.
+    fn split(self: Box<Self>) -> Option<Vec<u32>>;
+}
+
+/// When the next turn is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Next {
+    Now,
+    /// The adapter is pending.
+    WhenWoken,
+    /// After a break, of a task that makes breaks.
+    AfterABreak,
+    /// In another task, of a task that gives up.
+    Elsewhere,
+    /// So long after the start.
+    At(Duration),
+    /// It has ended.
+    Never,
+}
+
 /// The record of a run.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
-    /// The input items that each emission carried.
-    pub(super) emitted: Vec<(Duration, Vec<u32>)>,
-    /// The hints of the adapter before each poll.
-    pub(super) said: Vec<Said>,
-    pub(super) ended_at: Option<Duration>,
-    pub(super) is_terminated: bool,
+    /// The items that came with each emission of a stream, or with each send into the inner sink.
+    pub(super) given: Vec<(Duration, Vec<u32>)>,
+    /// The items that the adapter held when it was taken apart, and those that it left in its input.
+    pub(super) held: Vec<u32>,
+    /// The items that should have come.
+    pub(super) due: Vec<u32>,
+    /// The items that a sink returned in errors.
+    pub(super) refused: Vec<u32>,
+    /// The rules that were broken on the way, and how.
+    pub(super) noted: Vec<(Rule, String)>,
+    /// Whether the inner sink failed.
+    pub(super) has_failed: bool,
 }
 
 impl Trace {
-    /// The input items that came out.
-    pub(super) fn items(&self) -> Vec<u32> {
-        let items = self.emitted.iter().flat_map(|(_, items)| items);
-        items.copied().collect()
+    pub(super) fn note(&mut self, rule: Rule, what: String) {
+        self.noted.push((rule, what));
     }
 }
 
-/// The hints of the adapter before a poll.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
-    /// How many emissions there had been.
-    pub(super) emitted: usize,
-    pub(super) hint: (usize, Option<usize>),
-    pub(super) is_terminated: bool,
-}
-
 /// A run in progress.
-pub(super) struct Run<'s, A: FusedStream> {
-    adapter: Driven<A>,
-    carried: &'s mut dyn FnMut(A::Item) -> Vec<u32>,
-    log: Arc<Log>,
-    watch: Stopwatch,
-    patience: Patience,
+pub(super) struct Run<'s> {
+    play: Driven<Box<dyn Play>>,
+    scene: &'s Scene,
     manner: Manner,
-    last: Last,
+    start: Stopwatch,
+    patience: Patience,
+    next: Next,
     trace: Trace,
 }
 
-/// The result of the poll before this one.
-enum Last {
-    Nothing,
-    Pending,
-    Item,
-    End,
-}
-
-impl<'s, A: FusedStream> Run<'s, A> {
-    pub(super) fn start(
-        adapter: A,
-        carried: &'s mut dyn FnMut(A::Item) -> Vec<u32>,
-        log: Arc<Log>,
-        manner: Manner,
-    ) -> Self {
-        let watch = Stopwatch::start();
+impl<'s> Run<'s> {
+    pub(super) fn start(play: Box<dyn Play>, scene: &'s Scene) -> Self {
         Self {
-            adapter: Driven::new(adapter),
-            carried,
-            log,
-            watch,
+            play: Driven::new(play),
+            scene,
+            manner: scene.manner.clone(),
+            start: Stopwatch::start(),
             patience: Patience::default(),
-            manner,
-            last: Last::Nothing,
+            next: Next::Now,
             trace: Trace::default(),
         }
     }
 
-    /// Polls until the end.
-    pub(super) async fn finish(mut self) -> Result<Trace, Violation<Rule>> {
+    /// Goes on to the end.
+    pub(super) async fn finish(mut self) -> Result<Trace, Violation> {
         while !self.has_ended() {
             self.turn().await?;
         }
+        self.play.get().record(&mut self.trace);
         Ok(self.trace)
     }
 
-    /// The adapter, and the items that came out of it.
-    pub(super) fn stop(self) -> (Driven<A>, Vec<u32>) {
-        let items = self.trace.items();
-        (self.adapter, items)
-    }
-
-    /// Waits as long as the consumer does, then polls once.
-    pub(super) async fn turn(&mut self) -> Result<(), Violation<Rule>> {
-        self.pause().await?;
-        self.patience.polled().map_err(|stuck| self.stuck(stuck))?;
-        let adapter = self.adapter.get();
-        self.trace.said.push(Said {
-            emitted: self.trace.emitted.len(),
-            hint: adapter.size_hint(),
-            is_terminated: adapter.is_terminated(),
-        });
-        match self.adapter.poll_next() {
-            Poll::Pending => self.pending(),
-            Poll::Ready(Some(item)) => self.item(item),
-            Poll::Ready(None) => {
-                self.trace.ended_at = Some(self.watch.elapsed());
-                self.trace.is_terminated = self.adapter.get().is_terminated();
-                self.last = Last::End;
-                Ok(())
-            }
-        }
-    }
-
-    /// Polls after the end, and ignores the result.
-    pub(super) fn poll_again(&mut self) {
-        let _ = self.adapter.poll_next();
+    /// The record so far, and of what was held, if the adapter can be taken apart.
+    pub(super) fn split(mut self) -> Option<Trace> {
+        self.play.get().record(&mut self.trace);
+        self.trace.held = self.play.into_inner().split()?;
+        Some(self.trace)
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.last, Last::End)
+        self.next == Next::Never
     }
 
-    pub(super) fn input_polls_after_end(&self) -> usize {
-        self.log.polls_after_end()
-    }
-
-    fn pending(&mut self) -> Result<(), Violation<Rule>> {
-        self.last = Last::Pending;
-        if self.adapter.is_woken() || self.adapter.is_waker_kept() {
+    /// Waits as long as the task does, then makes one turn.
+    pub(super) async fn turn(&mut self) -> Result<(), Violation> {
+        self.pause().await.map_err(|stuck| self.stuck(stuck))?;
+        self.patience.polled().map_err(|stuck| self.stuck(stuck))?;
+        let trace = &mut self.trace;
+        self.next = self
+            .play
+            .poll_with(|play, cx| play.get_mut().turn(cx, trace));
+        if self.next != Next::WhenWoken {
+            return self.patience.given().map_err(|stuck| self.stuck(stuck));
+        }
+        if self.play.is_woken() || self.play.is_waker_kept() {
             return Ok(());
         }
-        let at = self.watch.elapsed();
-        Err(Rule::KeepsAWaker.broken(format!(
-            "pending at {at:?}, and nobody holds the waker ({})",
-            self.manner
-        )))
+        let what = format!("pending at {:?}, and nobody holds the waker", self.at());
+        Err(self.scene.breaks(Rule::KeepsAWaker, &what))
     }
 
-    fn item(&mut self, item: A::Item) -> Result<(), Violation<Rule>> {
-        self.last = Last::Item;
-        let items = (self.carried)(item);
-        self.trace.emitted.push((self.watch.elapsed(), items));
-        self.patience.given().map_err(|stuck| self.stuck(stuck))
-    }
-
-    async fn pause(&mut self) -> Result<(), Violation<Rule>> {
-        match self.last {
-            Last::Nothing | Last::End => Ok(()),
-            Last::Item => {
-                self.manner.dally().await;
-                Ok(())
+    async fn pause(&mut self) -> Result<(), Stuck> {
+        match self.next {
+            Next::Now | Next::Never => {}
+            Next::AfterABreak => self.manner.dally().await,
+            Next::Elsewhere => self.manner.give_up(&mut self.play),
+            Next::At(at) => {
+                if at > self.at() {
+                    sleep_until(self.start.started() + at).await;
+                }
             }
             // Other tasks may have to run before the answer changes, even if this one was woken already.
-            Last::Pending => {
+            Next::WhenWoken => {
                 yield_now().await;
-                let woken = self.manner.await_wake(&mut self.adapter).await;
-                woken.map_err(|stuck| self.stuck(stuck))
+                self.manner.await_wake(&mut self.play).await?;
             }
         }
+        Ok(())
     }
 
-    fn stuck(&self, stuck: Stuck) -> Violation<Rule> {
-        let at = self.watch.elapsed();
-        if self.adapter.is_earlier_task_woken() {
-            return Rule::KeepsAWaker.broken(format!(
-                "at {at:?} a task was woken that it had left, not the one it is in"
-            ));
+    fn at(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn stuck(&self, stuck: Stuck) -> Violation {
+        let at = self.at();
+        if self.play.is_earlier_task_woken() {
+            let what = format!("at {at:?} a task was woken that it had left, not the one it is in");
+            return self.scene.breaks(Rule::KeepsAWaker, &what);
         }
-        Rule::Alive.broken(format!("at {at:?} it {stuck} ({})", self.manner))
-    }
-}
-
-impl Input {
-    /// The items that came out, those that are held, and those still here, in one row.
-    pub(super) fn join(self, out: Vec<u32>, held: Vec<u32>) -> Vec<u32> {
-        out.into_iter()
-            .chain(held)
-            .chain(self.into_rest())
-            .collect()
+        let what = format!("at {at:?} it {stuck}");
+        self.scene.breaks(Rule::Alive, &what)
     }
 }

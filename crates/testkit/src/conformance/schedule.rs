@@ -1,9 +1,6 @@
 //! When the items of an input arrive.
 
-use std::{fmt, iter, time::Duration};
-
-/// How many random schedules are tried.
-pub(super) const SEEDS: u64 = 24;
+use std::{iter, time::Duration};
 
 /// The instants of the items 0, 1, 2 …, and of the end.
 #[derive(Clone, Debug)]
@@ -13,8 +10,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// The cases that matter, around delays of about `scale`, and a few random ones.
-    pub(super) fn cases(scale: Duration) -> Vec<Self> {
+    /// The cases that matter, around delays of about `scale`, and some random ones.
+    pub(super) fn cases(scale: Duration, random: u64) -> Vec<Self> {
         let burst = vec![Duration::ZERO; 7];
         let steady: Vec<_> = (0..5).map(|n| scale * n).collect();
         let drawn = [
@@ -29,12 +26,13 @@ impl Schedule {
             (steady, whole_ms(scale * 9 / 2)),
         ];
         let drawn = drawn.map(|(items, end)| Self { items, end });
-        let random = (0..6).map(|seed| Self::random(&mut Dice::new(seed), scale));
+        let random = (0..random).map(|seed| Self::random(seed, scale));
         drawn.into_iter().chain(random).collect()
     }
 
     /// Up to nine items, often several in one instant.
-    pub(super) fn random(dice: &mut Dice, scale: Duration) -> Self {
+    pub(super) fn random(seed: u64, scale: Duration) -> Self {
+        let mut dice = Dice::new(seed);
         let mut at = Duration::ZERO;
         let count = dice.below(10);
         let items = iter::repeat_with(|| {
@@ -54,21 +52,6 @@ impl Schedule {
             items: vec![Duration::ZERO; 9],
             end: Duration::ZERO,
         }
-    }
-
-    /// The items.
-    pub(super) fn whole(&self) -> Vec<u32> {
-        (0..).take(self.items.len()).collect()
-    }
-}
-
-/// As `0@0ns 1@10ms |@10ms`.
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (item, at) in self.items.iter().enumerate() {
-            write!(f, "{item}@{at:?} ")?;
-        }
-        write!(f, "|@{:?}", self.end)
     }
 }
 

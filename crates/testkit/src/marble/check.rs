@@ -20,22 +20,9 @@ use crate::{
 /// If nothing happens for an hour of virtual time the stream hangs: the row then ends in `…`. So does one that is
 /// polled 20,000 times for nothing, `… (spins)`, or gives 10,000 items, `… (goes on)`. The stream is not polled again
 /// after its end.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use futures::StreamExt;
-/// use testkit::marble;
-///
-/// let pairs = marble::source("a - b c - |").ready_chunks(2);
-///
-/// assert_eq!(marble::run(pairs).await, "[a] - [b] [c] - |");
-/// # }
-/// ```
 pub async fn run<S>(stream: S) -> Row
 where
-    S: Stream,
-    S::Item: Mark,
+    S: Stream<Item: Mark>,
 {
     drain(stream, Stopwatch::start(), &[]).await
 }
@@ -43,16 +30,6 @@ where
 /// Checks that a stream built over the row `input` does as drawn in `output`.
 ///
 /// Both rows are timed from the first poll of what `build` returns.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use futures::StreamExt;
-/// use testkit::marble;
-///
-/// marble::check(|input| input.skip(1), "a - b - |", "- - b - |").await;
-/// # }
-/// ```
 ///
 /// # Panics
 ///
@@ -65,29 +42,12 @@ pub fn check<S>(
     output: &str,
 ) -> impl Future<Output = ()>
 where
-    S: Stream,
-    S::Item: Mark,
+    S: Stream<Item: Mark>,
 {
-    let expected = Expected::new(input, output);
-    let source = source(input);
-    async move {
-        let watch = Stopwatch::start();
-        let stream = build(source.started_at(watch.started()));
-        expected.compare(&drain(stream, watch, &[]).await);
-    }
+    Expected::new(input, output).check(source(input), Vec::new(), build)
 }
 
 /// Like [`check`], over a [`TrySource`]: an `X` in `input` is an error.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use futures::StreamExt;
-/// use testkit::marble;
-///
-/// marble::try_check(|input| input.skip(1), "a X b |", "- X b |").await;
-/// # }
-/// ```
 ///
 /// # Panics
 ///
@@ -99,16 +59,9 @@ pub fn try_check<S>(
     output: &str,
 ) -> impl Future<Output = ()>
 where
-    S: Stream,
-    S::Item: Mark,
+    S: Stream<Item: Mark>,
 {
-    let expected = Expected::new(input, output);
-    let source = try_source(input);
-    async move {
-        let watch = Stopwatch::start();
-        let stream = build(source.started_at(watch.started()));
-        expected.compare(&drain(stream, watch, &[]).await);
-    }
+    Expected::new(input, output).check(try_source(input), Vec::new(), build)
 }
 
 /// Like [`check`], with a consumer that comes only now and then.
@@ -143,24 +96,15 @@ pub fn check_on_demand<S>(
     output: &str,
 ) -> impl Future<Output = ()>
 where
-    S: Stream,
-    S::Item: Mark,
+    S: Stream<Item: Mark>,
 {
-    let expected = Expected::new(input, output);
-    let source = source(input);
-    let asks = parse_demand(demand);
-    async move {
-        let watch = Stopwatch::start();
-        let stream = build(source.started_at(watch.started()));
-        expected.compare(&drain(stream, watch, &asks).await);
-    }
+    Expected::new(input, output).check(source(input), parse_demand(demand), build)
 }
 
 /// Asks at each of `asks`, then all the time.
 async fn drain<S>(stream: S, watch: Stopwatch, asks: &[Duration]) -> Row
 where
-    S: Stream,
-    S::Item: Mark,
+    S: Stream<Item: Mark>,
 {
     let mut stream = pin!(stream);
     let mut patience = Patience::default();
@@ -201,11 +145,21 @@ impl Expected {
         }
     }
 
-    fn compare(&self, actual: &Row) {
-        if *actual == self.output {
+    async fn check<T, S>(
+        self,
+        source: Source<T>,
+        asks: Vec<Duration>,
+        build: impl FnOnce(Source<T>) -> S,
+    ) where
+        S: Stream<Item: Mark>,
+    {
+        let watch = Stopwatch::start();
+        let stream = build(source.started_at(watch.started()));
+        let actual = drain(stream, watch, &asks).await;
+        if actual == self.output {
             return;
         }
-        let lines = draw(&[&self.input, &self.output, actual]);
+        let lines = draw(&[&self.input, &self.output, &actual]);
         panic!(
             "not as drawn at {}\n   input  {}\nexpected  {}\n  actual  {}",
             self.caller, lines[0], lines[1], lines[2]

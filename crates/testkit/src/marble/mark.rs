@@ -1,14 +1,6 @@
 //! How an output item is drawn.
 
 /// Draws an output item as it stands in a row.
-///
-/// ```
-/// use testkit::marble::Mark;
-///
-/// assert_eq!('a'.mark(), "a");
-/// assert_eq!(vec!['a', 'b'].mark(), "[ab]");
-/// assert_eq!(Err::<char, &str>("no").mark(), "X");
-/// ```
 pub trait Mark {
     /// The token for this item.
     fn mark(&self) -> String;

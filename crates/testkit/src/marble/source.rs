@@ -1,79 +1,50 @@
-//! Rows played as streams.
+//! Items at given instants, and rows played so.
 
 use std::{
+    collections::VecDeque,
     error::Error,
     fmt,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
 };
 
 use futures_core::{FusedStream, Stream};
 use tokio::time::Instant;
 
 use super::parse::{Drawn, Thing, parse, reject};
-use crate::script::Script;
+use crate::clock::{Until, now};
 
 /// Plays a row as a stream of its letters, timed from its first poll.
 ///
 /// A row without `|` never ends. Its `size_hint` is exact if it ends, and has no upper bound otherwise.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use futures::StreamExt;
-/// use testkit::{clock::Stopwatch, marble};
-///
-/// let watch = Stopwatch::start();
-/// let letters: String = marble::source("a - (bc) - |").collect().await;
-///
-/// assert_eq!((letters.as_str(), watch.elapsed()), ("abc", marble::TICK * 4));
-/// # }
-/// ```
 ///
 /// # Panics
 ///
 /// When the row is not drawn right, and at an `X` or a group, which are not letters.
 #[track_caller]
 pub fn source(row: &str) -> Source {
-    let letter = |mark: char, position| match mark {
+    play(row, |mark, position| match mark {
         'X' => reject(row, position, "errors, `X`, are for `try_source`"),
         letter => letter,
-    };
-    Source {
-        script: script(row, letter),
-    }
+    })
 }
 
 /// Plays a row as a stream of results, timed from its first poll: an `X` is a [`Failure`].
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use futures::StreamExt;
-/// use testkit::marble::{self, Failure};
-///
-/// let results: Vec<_> = marble::try_source("a X |").collect().await;
-///
-/// assert_eq!(results, [Ok('a'), Err(Failure)]);
-/// # }
-/// ```
 ///
 /// # Panics
 ///
 /// When the row is not drawn right, and at a group, which is not one letter.
 #[track_caller]
 pub fn try_source(row: &str) -> TrySource {
-    let result = |mark, _| match mark {
+    play(row, |mark, _| match mark {
         'X' => Err(Failure),
         letter => Ok(letter),
-    };
-    TrySource {
-        script: script(row, result),
-    }
+    })
 }
 
 #[track_caller]
-fn script<T>(row: &str, item: impl Fn(char, usize) -> T) -> Script<T> {
+fn play<T>(row: &str, item: impl Fn(char, usize) -> T) -> Source<T> {
     let mut items = Vec::new();
     let mut end = None;
     for Drawn {
@@ -87,7 +58,7 @@ fn script<T>(row: &str, item: impl Fn(char, usize) -> T) -> Script<T> {
             Thing::Item(mark) => items.push((at, item(letter(row, &mark, position), position))),
         }
     }
-    Script::new(items, end)
+    Source::new(items, end)
 }
 
 #[track_caller]
@@ -99,67 +70,77 @@ fn letter(row: &str, mark: &str, position: usize) -> char {
     }
 }
 
-/// Stream for the [`source`] function: the letters of a row, each at its tick.
+/// Stream for the [`source`] function: items, each at its instant after the first poll.
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
-pub struct Source {
-    script: Script<char>,
-}
-
-impl Source {
-    pub(super) fn started_at(mut self, start: Instant) -> Self {
-        self.script.start_at(start);
-        self
-    }
-}
-
-impl Stream for Source {
-    type Item = char;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<char>> {
-        self.script.poll_next(cx)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.script.size_hint()
-    }
-}
-
-impl FusedStream for Source {
-    fn is_terminated(&self) -> bool {
-        self.script.has_ended()
-    }
+pub struct Source<T = char> {
+    items: VecDeque<(Duration, T)>,
+    end: Option<Duration>,
+    start: Option<Instant>,
+    wait: Option<Until>,
+    /// Keeps the waker while there is nothing to come and no end, so that the waker counts as kept.
+    idle: Option<Waker>,
+    has_ended: bool,
 }
 
 /// Stream for the [`try_source`] function: the letters of a row, and a [`Failure`] for each `X`.
-#[derive(Debug)]
-#[must_use = "streams do nothing unless polled"]
-pub struct TrySource {
-    script: Script<Result<char, Failure>>,
-}
+pub type TrySource = Source<Result<char, Failure>>;
 
-impl TrySource {
-    pub(super) fn started_at(mut self, start: Instant) -> Self {
-        self.script.start_at(start);
+impl<T> Source<T> {
+    /// The items in order of time; without an end it is pending for ever after them.
+    pub(crate) fn new(
+        items: impl IntoIterator<Item = (Duration, T)>,
+        end: Option<Duration>,
+    ) -> Self {
+        Self {
+            items: items.into_iter().collect(),
+            end,
+            start: None,
+            wait: None,
+            idle: None,
+            has_ended: false,
+        }
+    }
+
+    /// Counts time from here, polled or not.
+    pub(crate) fn started_at(mut self, start: Instant) -> Self {
+        self.start = Some(start);
         self
+    }
+
+    /// Takes the items that were not emitted yet.
+    pub(crate) fn take_rest(&mut self) -> Vec<T> {
+        self.items.drain(..).map(|(_, item)| item).collect()
     }
 }
 
-impl Stream for TrySource {
-    type Item = Result<char, Failure>;
+impl<T: Unpin> Stream for Source<T> {
+    type Item = T;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.script.poll_next(cx)
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let Some(due) = self.items.front().map(|(due, _)| *due).or(self.end) else {
+            self.idle = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        let at = *self.start.get_or_insert_with(now) + due;
+        let wait = self.wait.get_or_insert_with(|| Until::at(at));
+        ready!(wait.poll(cx));
+        self.wait = None;
+
+        let item = self.items.pop_front().map(|(_, item)| item);
+        self.has_ended = item.is_none();
+        Poll::Ready(item)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.script.size_hint()
+        let left = self.items.len();
+        (left, self.end.map(|_| left))
     }
 }
 
-impl FusedStream for TrySource {
+impl<T: Unpin> FusedStream for Source<T> {
     fn is_terminated(&self) -> bool {
-        self.script.has_ended()
+        self.has_ended
     }
 }
 

@@ -5,28 +5,28 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use tower_service::Service;
 
-use crate::clock;
+use crate::clock::{self, Until};
 use crate::wakes::Driven;
 
 /// A service that is ready when the test says so, and records how it is used.
 ///
 /// A clone is not ready because the original is. `poll_ready` reserves, and `call` uses the reservation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Inner {
     state: Arc<Mutex<State>>,
     is_reserved: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    is_open: bool,
+    is_shut: bool,
     wakers: Vec<Waker>,
     takes: Duration,
     fails: bool,
@@ -77,28 +77,11 @@ impl fmt::Display for InnerError {
 
 impl std::error::Error for InnerError {}
 
-impl Default for Inner {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Inner {
     /// Always ready, answers at once with an empty body.
     #[must_use]
     pub fn new() -> Self {
-        let state = State {
-            is_open: true,
-            wakers: Vec::new(),
-            takes: Duration::ZERO,
-            fails: false,
-            frames: Vec::new(),
-            used: Used::default(),
-        };
-        Self {
-            state: Arc::new(Mutex::new(state)),
-            is_reserved: false,
-        }
+        Self::default()
     }
 
     /// Answers after this long.
@@ -125,7 +108,7 @@ impl Inner {
     /// From now on it is ready, or not.
     pub fn set_ready(&self, is_ready: bool) {
         let mut state = self.lock();
-        state.is_open = is_ready;
+        state.is_shut = !is_ready;
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -170,7 +153,7 @@ impl<R> Service<R> for Inner {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), InnerError>> {
         let mut state = self.lock();
-        if !state.is_open && !self.is_reserved {
+        if state.is_shut && !self.is_reserved {
             state.wakers.push(cx.waker().clone());
             return Poll::Pending;
         }
@@ -231,9 +214,10 @@ impl Drop for Flight {
 }
 
 /// The body of a response of [`Inner`]. The call is under way until it has ended or failed, or is dropped.
+#[derive(Debug)]
 pub struct TestBody {
     frames: VecDeque<Part>,
-    pause: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    pause: Option<Until>,
     flight: Option<Flight>,
 }
 
@@ -242,14 +226,6 @@ impl TestBody {
         if self.is_end_stream() {
             self.flight = None;
         }
-    }
-}
-
-impl fmt::Debug for TestBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TestBody")
-            .field("frames", &self.frames)
-            .finish_non_exhaustive()
     }
 }
 
@@ -263,7 +239,7 @@ impl Body for TestBody {
     ) -> Poll<Option<Result<Frame<&'static [u8]>, InnerError>>> {
         loop {
             if let Some(pause) = &mut self.pause {
-                std::task::ready!(pause.as_mut().poll(cx));
+                ready!(pause.poll(cx));
                 self.pause = None;
             }
             let frame = self.frames.pop_front();
@@ -272,16 +248,16 @@ impl Body for TestBody {
                 None => None,
                 Some(Part::Data(bytes)) => Some(Ok(Frame::data(bytes))),
                 Some(Part::Trailers) => {
-                    let mut trailers = HeaderMap::new();
-                    trailers.insert("part", http::HeaderValue::from_static("trailers"));
-                    Some(Ok(Frame::trailers(trailers)))
+                    let (name, value) = ("part".parse(), "trailers".parse());
+                    let trailers = [(name.unwrap(), value.unwrap())];
+                    Some(Ok(Frame::trailers(HeaderMap::from_iter(trailers))))
                 }
                 Some(Part::Failure) => {
                     self.flight = None;
                     Some(Err(InnerError))
                 }
                 Some(Part::Pause) => {
-                    self.pause = Some(Box::pin(clock::sleep(Duration::from_millis(1))));
+                    self.pause = Some(Until::after(Duration::from_millis(1)));
                     continue;
                 }
             });

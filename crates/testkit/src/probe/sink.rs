@@ -12,23 +12,6 @@ use std::{
 use crate::clock::Stopwatch;
 
 /// A sink that accepts items when its handle allows it. At first it accepts none.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use futures::SinkExt;
-/// use testkit::probe;
-///
-/// let (handle, mut sink) = probe::sink();
-/// handle.accept(2);
-/// sink.send('a').await.unwrap();
-/// sink.send('b').await.unwrap();
-/// assert_eq!(handle.taken(), ['a', 'b']);
-///
-/// handle.fail_next();
-/// assert_eq!(sink.send('c').await, Err(probe::Broken));
-/// # }
-/// ```
 pub fn sink<T>() -> (SinkHandle<T>, Sink<T>) {
     let state = Arc::new(Mutex::new(State {
         room: Some(0),
@@ -47,6 +30,7 @@ pub fn sink<T>() -> (SinkHandle<T>, Sink<T>) {
     (SinkHandle { state }, sink)
 }
 
+#[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, told or asked by the test"
@@ -81,6 +65,7 @@ fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
 }
 
 /// The test's half of a [`sink`].
+#[derive(Debug)]
 pub struct SinkHandle<T> {
     state: Arc<Mutex<State<T>>>,
 }
@@ -147,13 +132,8 @@ impl<T> SinkHandle<T> {
     }
 }
 
-impl<T> fmt::Debug for SinkHandle<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SinkHandle").finish_non_exhaustive()
-    }
-}
-
 /// The adapter's half of a [`sink`].
+#[derive(Debug)]
 #[must_use = "sinks do nothing unless polled"]
 pub struct Sink<T> {
     state: Arc<Mutex<State<T>>>,
@@ -196,12 +176,6 @@ impl<T> futures_sink::Sink<T> for Sink<T> {
         state.begin()?;
         state.is_closed = true;
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<T> fmt::Debug for Sink<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sink").finish_non_exhaustive()
     }
 }
 

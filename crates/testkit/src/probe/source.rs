@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
@@ -32,26 +31,22 @@ pub fn source<T>() -> (SourceHandle<T>, Source<T>) {
         progress: Progress::Open,
         waker: None,
         polls: 0,
-        polled_after_end: false,
-        dropped: false,
     }));
     let source = Source {
         state: Arc::clone(&state),
-        hint: None,
     };
     (SourceHandle { state }, source)
 }
 
+#[derive(Debug)]
 struct State<T> {
     queue: VecDeque<T>,
     progress: Progress,
     waker: Option<Waker>,
     polls: usize,
-    polled_after_end: bool,
-    dropped: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Progress {
     Open,
     Ending,
@@ -63,6 +58,7 @@ fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
 }
 
 /// The test's half of a [`source`].
+#[derive(Debug)]
 pub struct SourceHandle<T> {
     state: Arc<Mutex<State<T>>>,
 }
@@ -99,18 +95,6 @@ impl<T> SourceHandle<T> {
         lock(&self.state).polls
     }
 
-    /// Whether the source was polled again after it returned `None`.
-    #[must_use]
-    pub fn polled_after_end(&self) -> bool {
-        lock(&self.state).polled_after_end
-    }
-
-    /// Whether the source was dropped.
-    #[must_use]
-    pub fn is_dropped(&self) -> bool {
-        lock(&self.state).dropped
-    }
-
     /// Wakes with the lock released, because a task that is woken may poll at once.
     fn wake(mut state: MutexGuard<'_, State<T>>) {
         let waker = state.waker.take();
@@ -121,37 +105,11 @@ impl<T> SourceHandle<T> {
     }
 }
 
-impl<T> fmt::Debug for SourceHandle<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SourceHandle")
-            .field("polls", &self.polls())
-            .finish_non_exhaustive()
-    }
-}
-
 /// The adapter's half of a [`source`].
+#[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct Source<T> {
     state: Arc<Mutex<State<T>>>,
-    hint: Option<(usize, Option<usize>)>,
-}
-
-impl<T> Source<T> {
-    /// Sets the `size_hint`, whether it is true or not. By default it counts the items that were sent.
-    ///
-    /// ```
-    /// use futures::Stream;
-    /// use testkit::probe;
-    ///
-    /// let (_handle, source) = probe::source::<char>();
-    ///
-    /// assert_eq!(source.size_hint(), (0, None));
-    /// assert_eq!(source.hinting(3, Some(5)).size_hint(), (3, Some(5)));
-    /// ```
-    pub fn hinting(mut self, lower: usize, upper: Option<usize>) -> Self {
-        self.hint = Some((lower, upper));
-        self
-    }
 }
 
 impl<T> Stream for Source<T> {
@@ -163,41 +121,24 @@ impl<T> Stream for Source<T> {
         if let Some(item) = state.queue.pop_front() {
             return Poll::Ready(Some(item));
         }
-        match state.progress {
-            Progress::Open => {
-                state.waker = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
-            Progress::Ending => state.progress = Progress::Ended,
-            Progress::Ended => state.polled_after_end = true,
+        if state.progress == Progress::Open {
+            state.waker = Some(cx.waker().clone());
+            return Poll::Pending;
         }
+        state.progress = Progress::Ended;
         Poll::Ready(None)
     }
 
+    /// Counts the items that were sent.
     fn size_hint(&self) -> (usize, Option<usize>) {
         let state = lock(&self.state);
         let sent = state.queue.len();
-        let counted = (sent, (state.progress != Progress::Open).then_some(sent));
-        self.hint.unwrap_or(counted)
+        (sent, (state.progress != Progress::Open).then_some(sent))
     }
 }
 
 impl<T> FusedStream for Source<T> {
     fn is_terminated(&self) -> bool {
         lock(&self.state).progress == Progress::Ended
-    }
-}
-
-impl<T> Drop for Source<T> {
-    fn drop(&mut self) {
-        lock(&self.state).dropped = true;
-    }
-}
-
-impl<T> fmt::Debug for Source<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
-            .field("hint", &self.hint)
-            .finish_non_exhaustive()
     }
 }

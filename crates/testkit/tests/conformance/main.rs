@@ -2,29 +2,39 @@
 
 mod paced;
 mod service;
-mod sink;
 
-use std::{future, panic::AssertUnwindSafe, task::Poll, time::Duration};
+use std::{convert::identity, future, panic::AssertUnwindSafe, task::Poll, time::Duration};
 
 use futures::{
-    FutureExt, StreamExt,
-    stream::{self, FusedStream},
+    FutureExt, SinkExt, StreamExt,
+    stream::{self, Fuse},
 };
 use testkit::{
     clock::Stopwatch,
-    conformance::{self, Input, Rule, Subject},
+    conformance::{
+        self, Input, Rule, Subject,
+        sink::{self, Failure, Inner, InnerError, Unmovable},
+    },
 };
 use tokio::time::timeout;
 
 use self::paced::{Fault, INTERVAL, Paced};
 
-fn paced(fault: Fault) -> Subject<Paced<Input>> {
-    Subject::new(move |input| Paced::new(input, fault))
-        .into_parts(Paced::into_parts)
+fn stream(fault: Fault) -> Subject {
+    Subject::stream_in_parts(move |input| Paced::new(input, fault), Paced::into_parts)
         .spacing(INTERVAL)
 }
 
-async fn broken<A: FusedStream>(subject: Subject<A>) -> Vec<Rule> {
+fn sink(fault: Fault) -> Subject {
+    let build = move |inner: Inner<u32>| Paced::new(inner, fault);
+    Subject::sink_in_parts(build, Failure::Inner, Paced::into_parts).spacing(INTERVAL)
+}
+
+fn fuse(input: Input) -> Fuse<Input> {
+    StreamExt::fuse(input)
+}
+
+async fn broken(subject: Subject) -> Vec<Rule> {
     let violations = subject.violations().await;
     violations.into_iter().map(|found| found.rule).collect()
 }
@@ -35,51 +45,89 @@ async fn after_an_interval(item: u32) -> u32 {
     item
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_right_adapter_breaks_no_rule() {
-    assert_eq!(paced(Fault::None).violations().await, []);
-}
+/// Faults of streams and of sinks.
+const FAULTS: [(Fault, Rule); 12] = [
+    (Fault::HangsAfterTwo, Rule::Alive),
+    (Fault::SpinsAfterTwo, Rule::Alive),
+    (Fault::DropsTheWaker, Rule::KeepsAWaker),
+    (Fault::WakesItsFirstTask, Rule::KeepsAWaker),
+    (Fault::LosesTheThird, Rule::NothingLost),
+    (Fault::DoublesTheThird, Rule::NothingLost),
+    (Fault::SwapsTheFirstTwo, Rule::NothingLost),
+    (Fault::LosesTheHeldInAnotherTask, Rule::CancelSafe),
+    (Fault::WaitsAgainAtEveryPoll, Rule::CancelSafe),
+    (Fault::ForgetsTheHeldInParts, Rule::IntoParts),
+    (Fault::KeepsToAGrid, Rule::LateWakeUp),
+    (Fault::LosesWhatIsLate, Rule::LateWakeUp),
+];
 
-/// Faults, and the rule that each breaks, and no other.
+const FAULTS_OF_STREAMS: [(Fault, Rule); 6] = [
+    (Fault::PollsItsInputAfterTheEnd, Rule::InputAfterEnd),
+    (Fault::EndsOneIntervalLate, Rule::EndsOnTime),
+    (Fault::IsNeverTerminated, Rule::Terminated),
+    (Fault::IsTerminatedWhileItHolds, Rule::Terminated),
+    (Fault::HintsWithoutTheHeld, Rule::SizeHint),
+    (Fault::HintsOneTooMany, Rule::SizeHint),
+];
+
+const FAULTS_OF_SINKS: [(Fault, Rule); 15] = [
+    (Fault::DoesNotAsk, Rule::AsksFirst),
+    (Fault::SpendsWhenAsked, Rule::AskingIsFree),
+    (Fault::SpendsWhenItIsLeft, Rule::CancelSafe),
+    (Fault::TakesThePermitBeforeTheRoom, Rule::PermitLast),
+    (Fault::FlushWaitsForASlot, Rule::Prompt),
+    (Fault::CloseWaitsForASlot, Rule::Prompt),
+    (Fault::FlushForgetsTheHeld, Rule::Flushes),
+    (Fault::FlushForgetsTheInner, Rule::Flushes),
+    (Fault::ClosesBeforeTheHeldIsSent, Rule::Closes),
+    (Fault::CloseForgetsTheInner, Rule::Closes),
+    (Fault::ClosesTwice, Rule::Closes),
+    (Fault::SwallowsAnError, Rule::InnerErrors),
+    (Fault::TellsAnErrorLate, Rule::InnerErrors),
+    (Fault::LosesTheHeldWhenTheInnerFails, Rule::InnerErrors),
+    (Fault::HangsAfterAnError, Rule::InnerErrors),
+];
+
 #[tokio::test(start_paused = true)]
-async fn each_planted_fault_breaks_its_rule() {
-    for (fault, rule) in [
-        (Fault::HangsAfterTwo, Rule::Alive),
-        (Fault::DropsTheWaker, Rule::KeepsAWaker),
-        (Fault::WakesItsFirstTask, Rule::KeepsAWaker),
-        (Fault::LosesTheThird, Rule::NothingLost),
-        (Fault::DoublesTheThird, Rule::NothingLost),
-        (Fault::SwapsTheFirstTwo, Rule::NothingLost),
-        (Fault::PollsItsInputAfterTheEnd, Rule::InputAfterEnd),
-        (Fault::EndsOneIntervalLate, Rule::EndsOnTime),
-        (Fault::IsNeverTerminated, Rule::Terminated),
-        (Fault::IsTerminatedWhileItHolds, Rule::Terminated),
-        (Fault::HintsWithoutTheHeld, Rule::SizeHint),
-        (Fault::HintsOneTooMany, Rule::SizeHint),
-        (Fault::LosesTheHeldInAnotherTask, Rule::CancelSafe),
-        (Fault::WaitsAgainAtEveryPoll, Rule::CancelSafe),
-        (Fault::ForgetsTheHeldInParts, Rule::IntoParts),
-        (Fault::KeepsToAGrid, Rule::LateWakeUp),
-        (Fault::LosesWhatIsLate, Rule::LateWakeUp),
-    ] {
-        let violations = paced(fault).violations().await;
-        let rules: Vec<Rule> = violations.iter().map(|found| found.rule).collect();
-        assert_eq!(rules, [rule], "{fault:?}: {violations:#?}");
+async fn each_planted_fault_of_a_stream_breaks_its_rule_and_no_other() {
+    for (fault, rule) in FAULTS.into_iter().chain(FAULTS_OF_STREAMS) {
+        assert_eq!(broken(stream(fault)).await, [rule], "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn waking_oneself_for_ever_is_a_spin() {
-    let violations = paced(Fault::SpinsAfterTwo).violations().await;
+async fn each_planted_fault_of_a_sink_breaks_its_rule_and_no_other() {
+    for (fault, rule) in FAULTS.into_iter().chain(FAULTS_OF_SINKS) {
+        assert_eq!(broken(sink(fault)).await, [rule], "{fault:?}");
+    }
+}
 
-    assert_eq!(violations.len(), 1);
-    assert_eq!(violations[0].rule, Rule::Alive);
-    assert!(violations[0].detail.contains("spins"), "{}", violations[0]);
+#[tokio::test(start_paused = true)]
+async fn a_right_adapter_breaks_no_rule() {
+    assert_eq!(stream(Fault::None).violations().await, []);
+    assert_eq!(sink(Fault::None).violations().await, []);
+    let none_at_all = Subject::sink(identity::<Inner<u32>>, Failure::Inner);
+    assert_eq!(none_at_all.violations().await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_not_alive_hangs_or_spins_or_goes_on() {
+    let endless = Subject::stream(|_| stream::repeat(0).then(after_an_interval).fuse());
+    for (subject, what) in [
+        (stream(Fault::HangsAfterTwo), "hangs"),
+        (stream(Fault::SpinsAfterTwo), "spins"),
+        (endless, "goes on"),
+    ] {
+        let violations = subject.violations().await;
+        assert_eq!(violations.len(), 1, "{what}: {violations:?}");
+        assert_eq!(violations[0].rule, Rule::Alive, "{what}");
+        assert!(violations[0].detail.contains(what), "{}", violations[0]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn asking_again_until_another_task_is_done_is_no_spin() {
-    let subject = Subject::new(|input| {
+    let subject = Subject::stream(|input| {
         let busy = |item| {
             let task = tokio::spawn(async {});
             future::poll_fn(move |cx| {
@@ -97,23 +145,8 @@ async fn asking_again_until_another_task_is_done_is_no_spin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_adapter_that_never_stops_giving_is_not_alive() {
-    let subject = Subject::new(|_| stream::repeat(0).then(after_an_interval).fuse());
-
-    let violations = subject.violations().await;
-
-    assert_eq!(violations.len(), 1);
-    assert_eq!(violations[0].rule, Rule::Alive);
-    assert!(
-        violations[0].detail.contains("goes on"),
-        "{}",
-        violations[0]
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_empty_group_at_the_end_is_seen() {
-    let subject = Subject::new(|input| {
+    let subject = Subject::stream(|input| {
         let groups = input.ready_chunks(3);
         groups.chain(stream::iter([vec![]])).fuse()
     });
@@ -123,42 +156,42 @@ async fn an_empty_group_at_the_end_is_seen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_spacing_longer_than_kept_is_seen() {
-    let subject = paced(Fault::None).spacing(INTERVAL * 2);
+    let found = broken(stream(Fault::None).spacing(INTERVAL * 2)).await;
+    assert_eq!(found, [Rule::LateWakeUp]);
 
-    assert_eq!(broken(subject).await, [Rule::LateWakeUp]);
+    let found = broken(sink(Fault::None).spacing(INTERVAL * 2)).await;
+    assert_eq!(found, [Rule::PermitLast, Rule::LateWakeUp]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_is_allowed_to_the_lossy_alone() {
+async fn an_error_that_is_made_up_is_seen() {
+    let other = |error: InnerError| {
+        let mut other = error;
+        other.call += 1;
+        Failure::Inner(other)
+    };
+    let subject = Subject::sink(identity::<Inner<u32>>, other);
+
+    assert_eq!(broken(subject).await, [Rule::InnerErrors]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_is_allowed_to_the_lossy_alone_and_overtaking_to_the_unordered_alone() {
     let evens = || {
-        Subject::new(|input| {
+        Subject::stream(|input| {
             let evens = input.filter(|item| future::ready(item % 2 == 0));
             evens.fuse()
         })
     };
-
-    assert_eq!(broken(evens().lossy()).await, []);
-    assert_eq!(broken(evens()).await, [Rule::NothingLost]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_lossy_may_neither_double_nor_reorder() {
-    for fault in [Fault::DoublesTheThird, Fault::SwapsTheFirstTwo] {
-        assert_eq!(broken(paced(fault).lossy()).await, [Rule::NothingLost]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_item_that_was_not_in_the_input_is_detected_in_lossy_adapters_too() {
-    let subject = Subject::new(|input| input.map(|item| item + 100).fuse()).lossy();
-
-    assert_eq!(broken(subject).await, [Rule::NothingLost]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn overtaking_is_allowed_to_the_unordered_alone() {
+    let sent_evens = || {
+        let even = |item: u32| stream::iter(item.is_multiple_of(2).then_some(Ok(item)));
+        Subject::sink(
+            move |inner: Inner<u32>| inner.with_flat_map(even),
+            Failure::Inner,
+        )
+    };
     let overtaking = || {
-        Subject::new(|input| {
+        Subject::stream(|input| {
             let slow = |item| async move {
                 let never = timeout(INTERVAL / (1 + item % 3), future::pending::<()>());
                 never.await.unwrap_err();
@@ -167,22 +200,39 @@ async fn overtaking_is_allowed_to_the_unordered_alone() {
             input.map(slow).buffer_unordered(4)
         })
     };
-
-    assert_eq!(broken(overtaking().unordered()).await, []);
-    assert_eq!(broken(overtaking()).await, [Rule::NothingLost]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_unordered_may_neither_lose_nor_double() {
-    for fault in [Fault::LosesTheThird, Fault::DoublesTheThird] {
-        assert_eq!(broken(paced(fault).unordered()).await, [Rule::NothingLost]);
+    for (name, subject) in [
+        ("lossy", evens().lossy()),
+        ("lossy sink", sent_evens().lossy()),
+        ("unordered", overtaking().unordered()),
+    ] {
+        assert_eq!(broken(subject).await, [], "{name}");
+    }
+    let unknown = Subject::stream(|input| input.map(|item| item + 100).fuse());
+    for (name, subject) in [
+        ("dropping", evens()),
+        ("dropping sink", sent_evens()),
+        ("lossy, doubling", stream(Fault::DoublesTheThird).lossy()),
+        ("lossy, swapping", stream(Fault::SwapsTheFirstTwo).lossy()),
+        ("lossy sink, doubling", sink(Fault::DoublesTheThird).lossy()),
+        ("lossy, making up", unknown.lossy()),
+        ("overtaking", overtaking()),
+        (
+            "unordered, losing",
+            stream(Fault::LosesTheThird).unordered(),
+        ),
+        (
+            "unordered, doubling",
+            stream(Fault::DoublesTheThird).unordered(),
+        ),
+    ] {
+        assert_eq!(broken(subject).await, [Rule::NothingLost], "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_check_names_the_rule_and_the_line_of_the_caller() {
     let line = line!() + 1;
-    let check = paced(Fault::EndsOneIntervalLate).check();
+    let check = stream(Fault::EndsOneIntervalLate).check();
     let panic = AssertUnwindSafe(check).catch_unwind().await.unwrap_err();
     let message = panic.downcast_ref::<String>().unwrap();
 
@@ -190,7 +240,8 @@ async fn a_failed_check_names_the_rule_and_the_line_of_the_caller() {
     assert!(message.starts_with(&place), "{message}");
     assert!(
         message.ends_with(
-            "EndsOnTime (the end is not delayed): ended at 20ms instead of 0ns, input |@0ns"
+            "EndsOnTime: ended at 20ms instead of 0ns, in Scene { schedule: Schedule { items: [], end: 0ns }, seed: 0, \
+             manner: Eager, keeps: All, hint: Exact, room: Always, fails_at: None, asks: 1 }"
         ),
         "{message}"
     );
@@ -199,7 +250,7 @@ async fn a_failed_check_names_the_rule_and_the_line_of_the_caller() {
 #[tokio::test]
 #[should_panic(expected = "time is not frozen")]
 async fn a_running_clock_is_refused() {
-    paced(Fault::None).check().await;
+    stream(Fault::None).check().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,8 +258,7 @@ async fn arrivals_scale_with_the_delays_of_the_adapter() {
     let mut took = Vec::new();
     for scale in [10, 1000].map(Duration::from_millis) {
         let watch = Stopwatch::start();
-        let subject = Subject::new(<Input as StreamExt>::fuse).scale(scale);
-        subject.check().await;
+        Subject::stream(fuse).scale(scale).check().await;
         took.push(watch.elapsed());
     }
 
@@ -217,14 +267,9 @@ async fn arrivals_scale_with_the_delays_of_the_adapter() {
 
 #[tokio::test(start_paused = true)]
 async fn gaps_of_almost_an_hour_are_no_hang() {
-    let subject = Subject::new(<Input as StreamExt>::fuse).scale(Duration::from_secs(170));
+    let subject = Subject::stream(fuse).scale(Duration::from_secs(170));
 
     assert_eq!(broken(subject).await, []);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_unmovable_input_is_played_to_its_end() {
-    conformance::check_unmovable(StreamExt::fuse).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,4 +283,11 @@ async fn an_adapter_that_goes_on_over_an_unmovable_input_is_seen() {
 #[should_panic(expected = "hangs")]
 async fn an_adapter_that_hangs_over_an_unmovable_input_is_seen() {
     conformance::check_unmovable(|input| input.chain(stream::pending())).await;
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "closed 0 times")]
+async fn an_adapter_that_does_not_close_an_unmovable_inner_sink_is_seen() {
+    let build = |inner: Unmovable<u32>| Paced::new(Box::pin(inner), Fault::CloseForgetsTheInner);
+    sink::check_unmovable(build, Failure::Inner).await;
 }
