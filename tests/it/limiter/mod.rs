@@ -17,7 +17,6 @@ pub(crate) mod recorded;
 mod reports;
 mod resolution;
 mod runtimes;
-mod schedules;
 mod settle;
 mod shared;
 mod status;
