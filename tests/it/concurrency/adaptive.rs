@@ -137,21 +137,6 @@ async fn the_first_report_counts_and_the_permit_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lower_limit_takes_effect_as_permits_come_back() {
-    let adaptive = Adaptive::new(Aimd::new(1, 100).with_start(8));
-    let mut held: Vec<_> = (0..8).filter_map(|_| adaptive.try_acquire()).collect();
-    held.pop().unwrap().dropped();
-    assert_eq!(adaptive.permits().limit(), 4);
-    let mut waits = Driven::new(adaptive.acquire());
-    for in_use in [7, 6, 5, 4] {
-        assert_eq!(adaptive.permits().in_use(), in_use);
-        assert!(waits.poll().is_pending());
-        drop(held.pop());
-    }
-    assert!(waits.poll().is_ready());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_higher_limit_wakes_the_next_waiters_in_their_order() {
     let adaptive = Adaptive::new(Aimd::new(1, 100));
     let start = now();
