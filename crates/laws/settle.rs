@@ -138,7 +138,9 @@ pub(super) fn a_retune_keeps_what_is_spent_and_owed<S: Subject>() {
         (cases::<S>(), changes(), any::<bool>(), S::any()),
         |(case, mut changes, is_plain, new)| {
             if is_plain {
-                changes.iter_mut().for_each(|change| change.kind = NOTHING);
+                for change in &mut changes {
+                    change.kind = NOTHING;
+                }
             }
             let mut followed = Followed::start(&case);
             let is_exact = followed.follow(&case.policy, &case.asks, &changes)?;

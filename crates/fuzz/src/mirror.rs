@@ -53,10 +53,7 @@ impl<P: Tunable> Mirror<P> {
 
     /// Whether the cost is more than can ever pass.
     pub(crate) fn never_passes(&self, cost: u32) -> bool {
-        let decision = self
-            .policy
-            .peek(&self.policy.fresh(Tick::ZERO), Tick::ZERO, cost);
-        matches!(decision, Decision::Never { .. })
+        matches!(self.timeless(cost), Decision::Never { .. })
     }
 
     /// The answer to a request that does not depend on the time.

@@ -157,25 +157,6 @@ async fn a_higher_limit_wakes_the_next_waiters_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_at_the_start_waits_and_is_served() {
-    let adaptive = Adaptive::new(Aimd::new(1, 100));
-    let start = now();
-    let calls = (0..50).map(|_| async {
-        let permit = adaptive.acquire().await;
-        sleep(10).await;
-        permit.success();
-        since(start)
-    });
-    let done = join_all(calls).await;
-    assert_eq!((done[0], done[2], done[49]), (10, 20, 120));
-    assert_eq!(adaptive.permits().stats().refused, 0);
-
-    let known = Adaptive::new(Aimd::new(1, 100).with_start(50));
-    let at_once: Vec<_> = (0..50).filter_map(|_| known.try_acquire()).collect();
-    assert_eq!(at_once.len(), 50);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_limit_of_zero_counts_as_one() {
     let adaptive = Adaptive::new(Recorded::at(0));
     for _ in 0..3 {

@@ -1,6 +1,5 @@
 //! A head that is not polled within 10 ms after its permits were due is passed over, and keeps its position.
 
-use std::task::Poll;
 use std::thread;
 
 use futures::{FutureExt, poll};
@@ -28,7 +27,6 @@ claims! {
     returns_of_other_permits_do_not_restart_the_timeout: in_order,
     during_a_pause_no_head_is_passed_over: in_order,
     no_head_is_passed_over_because_the_whole_runtime_is_late: in_order newest,
-    a_head_that_is_polled_in_time_costs_no_wake_up: in_order newest,
     a_passed_over_head_that_leaves_changes_nothing: in_order newest fair,
     no_timer_is_armed_before_permits_are_due: in_order newest,
     the_task_of_the_timeout_ends_with_the_queue: in_order newest,
@@ -158,28 +156,6 @@ async fn no_head_is_passed_over_because_the_whole_runtime_is_late<K: Kind>() {
     assert!(timed[0].poll().is_ready());
     assert!(waiters[1].poll().is_pending());
     assert!(waiters[0].poll().is_ready());
-}
-
-async fn a_head_that_is_polled_in_time_costs_no_wake_up<K: Kind>() {
-    let limit = K::spaced(100);
-    assert!(limit.try_acquire());
-    for waiter in &mut limit.waiters(3) {
-        sleep(100).await;
-        assert!(waiter.poll().is_ready());
-        assert_eq!(waiter.wakes(), 1);
-    }
-
-    let limit = K::of(1);
-    let mut held = limit.try_acquire(1);
-    for waiter in &mut limit.waiters(4) {
-        sleep(1_000).await;
-        drop(held);
-        let Poll::Ready(grant) = waiter.poll() else {
-            panic!("the permit is free")
-        };
-        held = Some(grant);
-        assert_eq!(waiter.wakes(), 1);
-    }
 }
 
 async fn a_passed_over_head_that_leaves_changes_nothing<K: Kind>() {

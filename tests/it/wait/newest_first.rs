@@ -43,7 +43,6 @@ macro_rules! claims_for_both {
 
 claims_for_both! {
     the_order_of_arrival_holds_until_the_queue_was_not_empty_for_long_enough,
-    the_order_of_arrival_holds_again_when_the_queue_was_empty,
     an_idle_newest_waiter_is_passed_over_and_is_first_again_when_it_asks,
     a_woken_waiter_that_is_overtaken_is_not_passed_over,
     after_a_pause_the_newest_waiters_are_first,
@@ -73,29 +72,6 @@ async fn the_order_of_arrival_holds_until_the_queue_was_not_empty_for_long_enoug
     assert!(waiters[1].is_woken());
     assert!(waiters[1].poll().is_ready());
     assert_eq!(limit.waiting(), 0);
-}
-
-async fn the_order_of_arrival_holds_again_when_the_queue_was_empty<K: Kind>(new: fn(u32) -> K) {
-    let limit = new(1);
-    for _ in 0..2 {
-        let held = limit.try_acquire(1);
-        let mut waiters = limit.waiters(2);
-        jump(ms(AFTER)).await;
-        drop(held);
-        assert!(waiters[1].is_woken() && !waiters[0].is_woken());
-        let newest = waiters[1].poll();
-        assert!(newest.is_ready());
-        drop(newest);
-        let last = waiters[0].poll();
-        assert!(last.is_ready());
-
-        let mut waiters = limit.waiters(2);
-        drop(last);
-        assert!(waiters[0].is_woken() && !waiters[1].is_woken());
-        drop(waiters[0].poll());
-        drop(waiters[1].poll());
-        assert_eq!(limit.waiting(), 0);
-    }
 }
 
 async fn an_idle_newest_waiter_is_passed_over_and_is_first_again_when_it_asks<K: Kind>(
