@@ -10,7 +10,6 @@ use proptest::prelude::{Just, any, prop_oneof};
 use proptest::test_runner::TestCaseResult;
 use proptest::{prop_assert, prop_assert_eq};
 
-use super::model::Model;
 use super::subject::Subject;
 use super::trace::{Ask, asks, cases, check};
 
@@ -100,39 +99,6 @@ pub(super) fn a_refund_never_makes_a_state_better_than_full<S: Subject>() {
     });
 }
 
-/// After any request, also with more than its cost.
-pub(super) fn a_refund_agrees_with_the_model<S: Subject>() {
-    let refunds = vec((0..6u8, any::<u32>()), 30);
-    check::<S, _>((cases::<S>(), refunds), |(case, refunds)| {
-        let mut state = case.policy.fresh(case.start);
-        let mut model = S::Model::start(&case.policy, case.start);
-        for (ask, (kind, some)) in case.asks.iter().zip(refunds) {
-            if ask.at == Tick::MAX {
-                break;
-            }
-            let due = model.due(ask.at, ask.cost);
-            let answer = case.policy.decide(&mut state, ask.at, ask.cost);
-            prop_assert!(
-                due.agrees_with(answer, ask.at, 0),
-                "{answer:?} to {ask:?}, due {due:?}"
-            );
-            if answer.is_pass() {
-                model.count(ask.at, ask.cost);
-            }
-            let refund = match kind {
-                0 => 1,
-                1 => some % ask.cost.max(1),
-                2 => ask.cost.saturating_add(some % 3),
-                3 => some,
-                _ => 0,
-            };
-            case.policy.refund(&mut state, ask.at, refund);
-            model.refund(ask.at, refund);
-        }
-        Ok(())
-    });
-}
-
 /// A full or partial refund leaves the state as if only the rest had passed.
 pub(super) fn a_refund_at_once_undoes_the_request<S: Subject>() {
     check::<S, _>((cases::<S>(), any::<u32>()), |(case, part)| {
@@ -172,38 +138,6 @@ pub(super) fn a_retune_to_the_same_parameters_changes_no_answer<S: Subject>() {
         case.policy.retune(&case.policy, &mut retuned, now);
         let asks = asks(&case.policy, state.clone(), now, &case.then);
         alike(&case.policy, &state, &retuned, &asks)
-    });
-}
-
-/// As the model does, exactly. A policy that has to round may be late by a nanosecond, never early.
-pub(super) fn a_retune_keeps_what_was_spent<S: Subject>() {
-    check::<S, _>((cases::<S>(), S::any()), |(case, new)| {
-        let mut state = case.policy.fresh(case.start);
-        let mut model = S::Model::start(&case.policy, case.start);
-        let mut now = case.start;
-        for ask in case.asks.iter().take_while(|ask| ask.at < Tick::MAX) {
-            now = ask.at;
-            if case.policy.decide(&mut state, ask.at, ask.cost).is_pass() {
-                model.count(ask.at, ask.cost);
-            }
-        }
-        new.retune(&case.policy, &mut state, now);
-        let late = S::Model::LATE_WHEN_RETUNED;
-        let Some(model) = model.retuned(&new, now) else {
-            return Ok(());
-        };
-        for ask in asks(&new, state.clone(), now, &case.then) {
-            if ask.at == Tick::MAX {
-                break;
-            }
-            let due = model.due(ask.at, ask.cost);
-            let answer = new.peek(&state, ask.at, ask.cost);
-            prop_assert!(
-                due.agrees_with(answer, ask.at, late),
-                "{answer:?} to {ask:?}, due {due:?}"
-            );
-        }
-        Ok(())
     });
 }
 

@@ -27,15 +27,19 @@ pub(super) fn check_times<T: Debug>(
     values: impl Strategy<Value = T>,
     law: impl Fn(T) -> TestCaseResult,
 ) {
+    if let Err(broken) = runner(times).run(&values, law) {
+        panic!("{broken}");
+    }
+}
+
+/// What tries `times` · 256 values.
+pub(super) fn runner(times: u32) -> TestRunner {
     let default = Config::default();
-    let config = Config {
+    TestRunner::new(Config {
         cases: default.cases.saturating_mul(times),
         failure_persistence: None,
         ..default
-    };
-    if let Err(broken) = TestRunner::new(config).run(&values, law) {
-        panic!("{broken}");
-    }
+    })
 }
 
 /// A policy, the creation of its state, the requests since then, and the steps that follow.

@@ -9,11 +9,11 @@ use paceline::policy::{
 use paceline::time::{Rate, Tick};
 use proptest::prelude::Strategy;
 use proptest::prop_assert_eq;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::TestCaseError;
 
 use super::answers::agrees;
 use super::subject::Subject;
-use super::trace::{Ask, Case, cases, cases_with, check_times};
+use super::trace::{Ask, Case, cases, cases_with, check_times, runner};
 
 const TEN: Interval = Interval::every(Duration::from_nanos(10));
 const ONE: TokenBucket = bucket(1, 10, 1);
@@ -160,18 +160,13 @@ fn a_greedy_bucket_has_not_drifted_after_a_hundred_days() {
 /// On traces for the first policy.
 #[track_caller]
 fn differ_on_some_trace<S: Subject>(one: &S, other: &impl Policy) {
-    let config = Config {
-        cases: 1000,
-        failure_persistence: None,
-        ..Config::default()
-    };
     let law = |Case { start, asks, .. }: Case<S>| {
         if answers(one, start, &asks) == answers(other, start, &asks) {
             return Ok(());
         }
         Err(TestCaseError::fail("different"))
     };
-    let apart = TestRunner::new(config).run(&cases_with(one), law);
+    let apart = runner(4).run(&cases_with(one), law);
     assert!(apart.is_err(), "no trace shows a difference: {one:?}");
 }
 

@@ -6,14 +6,11 @@
 use std::path::Path;
 
 mod dice;
-mod expected;
 mod feedback;
-mod keyed;
 mod mirror;
+mod queues;
 mod rate;
-mod shared;
 mod switch_mirror;
-mod virtual_time;
 
 /// The models and bounds of the tests of the laws, included from there.
 #[path = "../../laws"]
@@ -32,10 +29,9 @@ mod laws {
 }
 
 pub use feedback::feedback;
-pub use keyed::keyed;
 pub use laws::policies::policies;
+pub use queues::{keyed, shared};
 pub use rate::rate;
-pub use shared::shared;
 
 /// Runs `body` on each file of the command line.
 ///

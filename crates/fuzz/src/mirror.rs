@@ -2,31 +2,30 @@
 
 use std::time::Duration;
 
-use paceline::policy::{Decision, Policy};
+use paceline::policy::Decision;
 use paceline::time::Tick;
 use testkit::clock::Stopwatch;
 
-/// A policy with its state, pause and counts. Its clock starts at the first request.
-pub(crate) struct Mirror<P: Policy> {
+use crate::dice::Tunable;
+
+/// A policy with its state and pause. Its clock starts at the first request.
+pub(crate) struct Mirror<P: Tunable> {
     policy: P,
     state: Option<P::State>,
     started: Option<Stopwatch>,
     paused_until: Tick,
-    pub(crate) passed: u64,
-    pub(crate) refused: u64,
-    pub(crate) held_back: u64,
+    /// The requests that passed since the last refund or retune.
+    passed: Vec<(Tick, u32)>,
 }
 
-impl<P: Policy> Mirror<P> {
+impl<P: Tunable> Mirror<P> {
     pub(crate) fn new(policy: P) -> Self {
         Self {
             policy,
             state: None,
             started: None,
             paused_until: Tick::ZERO,
-            passed: 0,
-            refused: 0,
-            held_back: 0,
+            passed: Vec::new(),
         }
     }
 
@@ -54,10 +53,7 @@ impl<P: Policy> Mirror<P> {
 
     /// Whether the cost is more than can ever pass.
     pub(crate) fn never_passes(&self, cost: u32) -> bool {
-        let decision = self
-            .policy
-            .peek(&self.policy.fresh(Tick::ZERO), Tick::ZERO, cost);
-        matches!(decision, Decision::Never { .. })
+        matches!(self.timeless(cost), Decision::Never { .. })
     }
 
     /// The answer to a request that does not depend on the time.
@@ -75,7 +71,7 @@ impl<P: Policy> Mirror<P> {
             let decision = self.policy.decide(state, now, cost);
             assert!(decision.is_pass(), "{decision:?} after a look that passed");
         }
-        self.passed += 1;
+        self.passed.push((now, cost));
     }
 
     /// The wait of one more request behind waiters with these `costs`, if each passes as early as possible.
@@ -129,7 +125,9 @@ impl<P: Policy> Mirror<P> {
         self.paused_until = Tick::ZERO;
     }
 
-    pub(crate) const fn policy(&self) -> &P {
-        &self.policy
+    /// No window of what passed exceeds the bound in the docs.
+    pub(crate) fn bound_holds(&mut self) {
+        self.policy.assert_bound(&self.passed);
+        self.passed.clear();
     }
 }

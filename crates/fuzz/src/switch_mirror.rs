@@ -6,6 +6,8 @@ use paceline::limiter::{Mode, Switch};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Way {
     Direct,
+    /// As an item of a stream that pays what it costs.
+    Stream,
     Switched,
 }
 
@@ -13,6 +15,7 @@ impl Way {
     /// From the bits of the byte of a step that do not say which step it is.
     pub(crate) const fn of(kind: u8) -> Self {
         match kind / 64 {
+            2 => Self::Stream,
             3 => Self::Direct,
             _ => Self::Switched,
         }
@@ -40,22 +43,18 @@ impl SwitchMirror {
     /// The mode that applies to a request.
     pub(crate) fn mode_of(&self, way: Way) -> Mode {
         match way {
-            Way::Direct => Mode::Active,
+            Way::Direct | Way::Stream => Mode::Active,
             Way::Switched => self.mode,
         }
     }
 
     /// Mostly active. Returns whether that is a change.
     pub(crate) fn set_any_mode(&mut self, kind: u8) -> bool {
-        self.set_mode(match kind {
+        let mode = match kind {
             0..192 => Mode::Active,
             192..224 => Mode::Shadow,
             _ => Mode::Off,
-        })
-    }
-
-    /// Returns whether that is a change.
-    pub(crate) fn set_mode(&mut self, mode: Mode) -> bool {
+        };
         self.switch.set_mode(mode);
         std::mem::replace(&mut self.mode, mode) != mode
     }

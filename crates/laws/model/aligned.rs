@@ -91,6 +91,7 @@ impl Model<Aligned> for Calendar {
         }
         if self.opened.is_none_or(|(opened, _)| opened != end) {
             self.opened = Some((end, now));
+            self.kept = None;
             self.passed.clear();
         }
         self.passed.push((now, cost));
@@ -117,7 +118,10 @@ impl Model<Aligned> for Calendar {
         let end = self.end_after(now);
         kept.passed.clone_from(&self.passed);
         kept.passed.retain(|&(at, _)| self.end_after(at) == end);
-        kept.kept = Some(kept.end_after(now));
+        let opened = self.opened.filter(|(opened, _)| *opened == end);
+        let end = kept.end_after(now);
+        kept.opened = opened.map(|(_, began)| (end, began));
+        kept.kept = Some(end);
         Some(kept)
     }
 }

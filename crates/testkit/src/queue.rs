@@ -60,6 +60,11 @@ pub trait Subject {
         self.room(queue, cost)
     }
 
+    /// Whether the requests of a queue pass in their order.
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
     /// A request of a cost above zero has passed.
     fn pass(&mut self, queue: usize, cost: u32);
 
@@ -120,6 +125,8 @@ pub struct Turn {
     pub joined: Option<Duration>,
     /// The costs of the other requests that are queued, in their order.
     pub others: Vec<u32>,
+    /// Whether any of these may be passed over.
+    pub is_any_idle: bool,
 }
 
 /// The answers so far.
@@ -160,6 +167,13 @@ struct Visitor<R> {
 impl<R> Visitor<R> {
     const fn is_queued(&self) -> bool {
         matches!(self.place, Place::Queued(_))
+    }
+
+    const fn ticket(&self) -> Option<u64> {
+        match self.place {
+            Place::Outside => None,
+            Place::Queued(ticket) | Place::Reserved(ticket) => Some(ticket),
+        }
     }
 }
 
@@ -213,9 +227,10 @@ impl<S: Subject> Oracle<S> {
         self.come
     }
 
-    /// A request is cancelled.
-    pub fn leave(&mut self, n: usize) {
-        self.visitors.remove(&n);
+    /// A request is cancelled. It is dropped with what this returns.
+    pub fn leave(&mut self, n: usize) -> Option<Driven<S::Request>> {
+        let visitor = self.visitors.remove(&n);
+        visitor.map(|visitor| visitor.request)
     }
 
     /// Something can take the room from a woken waiter, or wakes all waiters: the limit was changed or paused, or a request has
@@ -248,6 +263,17 @@ impl<S: Subject> Oracle<S> {
         self.visitors[&n].request.get()
     }
 
+    /// A request as its queue knows it.
+    #[must_use]
+    pub fn visit(&self, n: usize) -> Visit {
+        self.visitors[&n].visit
+    }
+
+    /// The same to be polled past the oracle, before it [passes by](Self::passed_by).
+    pub fn driven(&mut self, n: usize) -> &mut Driven<S::Request> {
+        &mut self.visitor(n).request
+    }
+
     /// How many requests there are, queued or not.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -260,11 +286,22 @@ impl<S: Subject> Oracle<S> {
         self.visitors.is_empty()
     }
 
+    /// The numbers of the requests that are queued.
+    pub fn waiters(&self) -> impl Iterator<Item = usize> {
+        let queued = self.visitors.iter().filter(|(_, one)| one.is_queued());
+        queued.map(|(n, _)| *n)
+    }
+
     /// How many requests are queued.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        let queued = self.visitors.values().filter(|one| one.is_queued());
-        queued.count()
+        self.waiters().count()
+    }
+
+    /// Whether a request was woken since it was polled.
+    #[must_use]
+    pub fn is_woken(&self, n: usize) -> bool {
+        self.visitors[&n].request.is_woken()
     }
 
     /// The costs of the requests in this queue, in their order.
@@ -296,25 +333,66 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// The first request of this queue, and its cost.
-    fn head(&self, queue: usize) -> Option<(usize, u32)> {
+    #[must_use]
+    pub fn head(&self, queue: usize) -> Option<(usize, u32)> {
         self.queued_but(queue, 0).first().copied()
     }
 
-    /// Checks whether a request may pass now that is not queued, or has to, and counts it.
+    /// Checks whether a request may pass now that is not queued, or has to.
     ///
     /// # Panics
     ///
     /// If the limit answered wrong.
+    pub fn answered(&mut self, queue: usize, cost: u32, passes: bool) {
+        self.check_answer(queue, None, cost, passes);
+    }
+
+    /// The same, and counts it.
     pub fn tried(&mut self, queue: usize, cost: u32, has_passed: bool) {
-        let (may_pass, must_pass) = self.may_and_must_pass(queue, None, cost);
+        self.check_answer(queue, None, cost, has_passed);
+        self.note_tried(queue, cost, has_passed);
+    }
+
+    /// The same for a request that passes in any case, and leaves. `is_charged` says whether the limit let it pass.
+    pub fn passed_by(&mut self, n: usize, is_charged: bool) {
+        let Visit { queue, cost, .. } = self.visit(n);
+        self.check_answer(queue, self.visitors[&n].ticket(), cost, is_charged);
+        self.note_tried(queue, cost, is_charged);
+    }
+
+    fn check_answer(&mut self, queue: usize, ticket: Option<u64>, cost: u32, passes: bool) {
+        let (may_pass, must_pass) = self.may_and_must_pass(queue, ticket, cost);
         let context = || format!("a request of {cost} in queue {queue}");
-        assert!(may_pass || !has_passed, "{} passes", context());
-        assert!(has_passed || !must_pass, "{} does not pass", context());
+        assert!(may_pass || !passes, "{} passes", context());
+        assert!(passes || !must_pass, "{} does not pass", context());
+    }
+
+    fn note_tried(&mut self, queue: usize, cost: u32, has_passed: bool) {
         if has_passed {
             self.disturbances += usize::from(S::NEWEST_FIRST);
             self.note_passed(queue, cost);
         } else {
             self.counts.refused += 1;
+        }
+    }
+
+    /// The turn of one more request.
+    #[must_use]
+    pub fn turn_of(&self, queue: usize, cost: u32) -> Turn {
+        self.turn(0, None, queue, cost)
+    }
+
+    fn turn(&self, n: usize, joined: Option<Duration>, queue: usize, cost: u32) -> Turn {
+        let others = self.queued_but(queue, n);
+        let is_any_idle = others.iter().any(|(n, _)| self.may_be_passed_over(*n));
+        let others = others.into_iter().map(|(_, cost)| cost).collect();
+        Turn {
+            n,
+            queue,
+            cost,
+            joined,
+            others,
+            is_any_idle,
         }
     }
 
@@ -341,19 +419,9 @@ impl<S: Subject> Oracle<S> {
             leaves,
         } = self.visitors[&n].visit;
         let cost = if looks { 1 } else { cost };
-        let ticket = match place {
-            Place::Outside => None,
-            Place::Queued(ticket) | Place::Reserved(ticket) => Some(ticket),
-        };
+        let ticket = self.visitors[&n].ticket();
         let (may_pass, must_pass) = self.may_and_must_pass(queue, ticket, cost);
-        let others = self.queued_but(queue, n);
-        let turn = Turn {
-            n,
-            queue,
-            cost,
-            joined,
-            others: others.into_iter().map(|(_, cost)| cost).collect(),
-        };
+        let turn = self.turn(n, joined, queue, cost);
         let context = format!("at {:?}, {place:?}, looks: {looks}, {turn:?}", self.now());
 
         let was_idle = self.may_be_passed_over(n);
@@ -403,14 +471,16 @@ impl<S: Subject> Oracle<S> {
     fn may_and_must_pass(&mut self, queue: usize, ticket: Option<u64>, cost: u32) -> (bool, bool) {
         let room = self.subject.room(queue, cost);
         let ticket = ticket.unwrap_or(self.next_ticket);
+        let is_ordered = self.subject.is_ordered();
         let ahead = self.visitors.iter().filter(|(_, one)| match one.place {
+            Place::Queued(other) if !is_ordered => other != ticket,
             Place::Queued(other) if S::NEWEST_FIRST => other > ticket,
             Place::Queued(other) => other < ticket,
             _ => false,
         });
         let ahead = ahead.filter(|(_, one)| one.visit.queue == queue && cost > 0);
         let ahead: Vec<usize> = ahead.map(|(n, _)| *n).collect();
-        let may_be_head = ahead.iter().all(|n| self.may_be_passed_over(*n));
+        let may_be_head = !is_ordered || ahead.iter().all(|n| self.may_be_passed_over(*n));
         (
             room != Room::No && may_be_head,
             room == Room::Yes && ahead.is_empty(),
@@ -463,18 +533,17 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// The numbers of the requests that are not queued.
-    fn outside(&self) -> Vec<usize> {
+    #[must_use]
+    pub fn outside(&self) -> Vec<usize> {
         let outside = self.visitors.iter().filter(|(_, one)| !one.is_queued());
         outside.map(|(n, _)| *n).collect()
     }
 
     /// The numbers of the requests that were woken.
-    fn woken(&self) -> Vec<usize> {
-        let woken = self
-            .visitors
-            .iter()
-            .filter(|(_, one)| one.request.is_woken());
-        woken.map(|(n, _)| *n).collect()
+    #[must_use]
+    pub fn woken(&self) -> Vec<usize> {
+        let numbers = self.visitors.keys().copied();
+        numbers.filter(|n| self.is_woken(*n)).collect()
     }
 
     /// Polls the woken requests in this order, until none is left.
@@ -508,13 +577,17 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// Checks that no head that could pass sleeps.
-    fn check_heads(&mut self) {
+    ///
+    /// # Panics
+    ///
+    /// If one does.
+    pub fn check_heads(&mut self) {
         let queues: Vec<usize> = self.visitors.values().map(|one| one.visit.queue).collect();
         for queue in queues {
             let Some((n, cost)) = self.head(queue) else {
                 continue;
             };
-            let sleeps = !self.visitors[&n].request.is_woken();
+            let sleeps = !self.is_woken(n);
             let could_pass = self.subject.room_at_rest(queue, cost) == Room::Yes;
             let now = self.now();
             assert!(

@@ -1,14 +1,18 @@
 //! Handles that admit work, in memory.
 
-use std::task::{Context, Poll, Waker};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use fastrand::Rng;
-use paceline::concurrency::{Admit, KeyedPermits, Permit, Permits, PermitsAt};
+use paceline::concurrency::{Admit, KeyedPermits, Permit, Permits};
 use paceline::limiter::Limits;
 use testkit::clock::{Stopwatch, jump};
+use testkit::queue::{Oracle, Room, Subject, Visit};
 use testkit::wakes::Driven;
 
-use super::claims;
+use super::{claims, tried};
 use crate::timed::{ms, now, since, sleep};
 
 #[tokio::test(start_paused = true)]
@@ -55,7 +59,7 @@ async fn a_queued_handle_that_is_not_polled_is_passed_over_and_keeps_its_positio
         };
         let mut idle = Driven::new(handle());
         let (mut first, mut second) = (handle(), handle());
-        let held = tried(&mut first).unwrap();
+        let held = tried(&mut first);
         assert!(
             idle.poll_with(|mut idle, cx| idle.poll_admit((), cx))
                 .is_pending()
@@ -85,19 +89,6 @@ async fn a_queued_handle_that_is_not_polled_is_passed_over_and_keeps_its_positio
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_head_of_the_queue_may_try() {
-    let permits = Permits::new(1);
-    let (mut head, mut behind) = (permits.clone(), permits.clone());
-    let permit = permits.try_acquire();
-    assert!(asked(&mut head).is_none());
-    assert!(asked(&mut behind).is_none());
-    drop(permit);
-    assert!(tried(&mut behind).is_none());
-    assert!(tried(&mut head).is_some());
-    assert_eq!((permits.in_use(), permits.stats().waiting), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_handle_waits_for_a_cooldown_without_help() {
     let start = now();
     let mut permits = Permits::new(1).with_cooldown(ms(100));
@@ -108,163 +99,157 @@ async fn a_handle_waits_for_a_cooldown_without_help() {
     assert_eq!(since(start), 205);
 }
 
-/// Asks without waiting for the answer.
-fn asked<A: Admit<Error = std::convert::Infallible>>(handle: &mut A) -> Option<A::Guard> {
-    let mut cx = Context::from_waker(Waker::noop());
-    match handle.poll_admit((), &mut cx) {
-        Poll::Ready(Ok(guard)) => guard,
-        Poll::Pending => None,
-    }
-}
-
-fn tried<A: Admit<Error = std::convert::Infallible>>(handle: &mut A) -> Option<A::Guard> {
-    let mut cx = Context::from_waker(Waker::noop());
-    match handle.poll_try_admit((), &mut cx) {
-        Poll::Ready(Ok(guard)) => guard,
-        Poll::Pending => panic!("in memory the answer is there"),
-    }
-}
-
 /// How many keys there are.
 const KEYS: usize = 3;
 
-/// What a random schedule knows of one key.
-#[derive(Default)]
-struct Known {
-    held: Vec<Permit>,
-    /// When permits have cooled down.
-    cooling: Vec<u128>,
-}
-
-/// Handles of a few keys ask, try, give up and go at random, guards are dropped at random, and the clock moves at random.
-struct Schedule<A, F> {
-    rng: Rng,
-    make: F,
+/// Permits of a few keys, each with a count of them.
+struct Counted {
     n: usize,
-    cooldown: u128,
+    cooldown: Duration,
     max_keys: usize,
-    keys: [Known; KEYS],
-    handles: Vec<(usize, A)>,
+    held: [Vec<Permit>; KEYS],
+    /// When permits have cooled down.
+    cooling: [Vec<Duration>; KEYS],
+    /// What the last handle was admitted with.
+    granted: Option<Permit>,
     watch: Stopwatch,
-    passed: u64,
 }
 
-impl<A, F> Schedule<A, F>
-where
-    A: Admit<Guard = Permit, Error = std::convert::Infallible> + Clone,
-    F: Fn(usize) -> A,
-{
-    async fn run(&mut self, steps: usize) {
-        for _ in 0..steps {
-            self.step().await;
-            self.check();
-        }
-        self.ends().await;
-    }
-
-    async fn step(&mut self) {
-        let key = self.rng.usize(..KEYS);
-        match self.rng.u32(..12) {
-            0..3 => self.handles.push((key, (self.make)(key))),
-            3..7 => self.asks(|handle| asked(handle)),
-            7 => self.asks(|handle| tried(handle)),
-            8 => self.asks(|handle| {
-                handle.give_up();
-                None
-            }),
-            9 if !self.handles.is_empty() => {
-                let index = self.rng.usize(..self.handles.len());
-                self.handles.swap_remove(index);
-            }
-            10 => jump(ms(self.rng.u64(..12))).await,
-            _ => self.gives_back(key),
-        }
-    }
-
-    fn asks(&mut self, ask: impl Fn(&mut A) -> Option<Permit>) {
-        if !self.handles.is_empty() {
-            let index = self.rng.usize(..self.handles.len());
-            let (key, handle) = &mut self.handles[index];
-            if let Some(permit) = ask(handle) {
-                self.keys[*key].held.push(permit);
-                self.passed += 1;
-            }
-        }
+impl Counted {
+    fn used(&self, key: usize) -> usize {
+        let now = self.watch.elapsed();
+        let cooling = self.cooling[key].iter().filter(|until| now < **until);
+        self.held[key].len() + cooling.count()
     }
 
     fn gives_back(&mut self, key: usize) {
-        let free_at = self.watch.elapsed_ms() + self.cooldown;
-        let known = &mut self.keys[key];
-        if known.held.pop().is_some() {
-            known.cooling.push(free_at);
+        if self.held[key].pop().is_some() {
+            self.cooling[key].push(self.watch.elapsed() + self.cooldown);
         }
-    }
-
-    fn check(&mut self) {
-        let now = self.watch.elapsed_ms();
-        for known in &mut self.keys {
-            known.cooling.retain(|until| now < *until);
-            let used = known.held.len() + known.cooling.len();
-            assert!(used <= self.n, "{used} of {}", self.n);
-        }
-        let in_use = |known: &&Known| !(known.held.is_empty() && known.cooling.is_empty());
-        assert!(self.keys.iter().filter(in_use).count() <= self.max_keys);
-    }
-
-    /// Every handle is admitted in the end.
-    async fn ends(&mut self) {
-        for _ in 0..100 {
-            for key in 0..KEYS {
-                while !self.keys[key].held.is_empty() {
-                    self.gives_back(key);
-                }
-            }
-            let before = self.handles.len();
-            let keys = &mut self.keys;
-            self.handles.retain_mut(|(key, handle)| {
-                let permit = asked(handle);
-                let is_admitted = permit.is_some();
-                keys[*key].held.extend(permit);
-                !is_admitted
-            });
-            self.passed += (before - self.handles.len()) as u64;
-            self.check();
-            if self.handles.is_empty() && self.keys.iter().all(|known| known.held.is_empty()) {
-                break;
-            }
-            jump(ms(110)).await;
-        }
-        assert!(self.handles.is_empty(), "a handle waits for ever");
-        jump(ms(110)).await;
     }
 }
 
-fn schedule<A, F: Fn(usize) -> A>(
-    seed: u64,
-    n: usize,
-    cooldown: u64,
-    max_keys: usize,
-    make: F,
-) -> Schedule<A, F> {
-    Schedule {
-        rng: Rng::with_seed(seed),
-        make,
-        n,
-        cooldown: cooldown.into(),
+/// A handle of a limit, which is boxed so that there is one oracle.
+type Handle = Box<dyn Admit<Guard = Permit, Error = Infallible>>;
+
+impl Subject for Counted {
+    type Request = Handle;
+    type Refusal = Infallible;
+
+    fn poll(
+        &mut self,
+        handle: Pin<&mut Handle>,
+        _: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Infallible>> {
+        let Ok(permit) = ready!(handle.get_mut().poll_admit((), cx));
+        self.granted = Some(permit.expect("a limit with a queue refuses nothing"));
+        Poll::Ready(Ok(()))
+    }
+
+    fn room(&mut self, key: usize, _: u32) -> Room {
+        let in_use = (0..KEYS).filter(|key| self.used(*key) > 0).count();
+        match self.used(key) {
+            0 if in_use >= self.max_keys => Room::No,
+            // A key that is waited for takes room too.
+            0 if self.max_keys < KEYS => Room::Maybe,
+            used => Room::exact(used < self.n),
+        }
+    }
+
+    /// What waits for room for its key has no position.
+    fn is_ordered(&self) -> bool {
+        self.max_keys == KEYS
+    }
+
+    fn pass(&mut self, key: usize, _: u32) {
+        self.held[key].push(self.granted.take().expect("it was admitted"));
+    }
+}
+
+/// Handles of a few keys ask, try, give up and go at random, guards are dropped at random, and the clock moves at random. Returns how
+/// many were admitted.
+async fn schedule(
+    rng: &mut Rng,
+    (n, cooldown, max_keys): (u32, u64, usize),
+    handle: impl Fn(usize) -> Handle,
+) -> u64 {
+    let mut oracle = Oracle::new(Counted {
+        n: n as usize,
+        cooldown: ms(cooldown),
         max_keys,
-        keys: Default::default(),
-        handles: Vec::new(),
+        held: Default::default(),
+        cooling: Default::default(),
+        granted: None,
         watch: Stopwatch::start(),
-        passed: 0,
+    });
+    for _ in 0..STEPS {
+        // Wakes are counted in the tests of the wait queue.
+        oracle.disturb();
+        let (key, some) = (rng.usize(..KEYS), oracle.pick(rng.usize(..STEPS)));
+        match (rng.u32(..12), some) {
+            (0..3, _) => comes(&mut oracle, key, handle(key)),
+            (3..7, Some(n)) => oracle.poll(n),
+            (7, Some(n)) => tries(&mut oracle, n),
+            (8, Some(n)) => {
+                let (key, mut handle) = goes(&mut oracle, n);
+                handle.give_up();
+                comes(&mut oracle, key, handle);
+            }
+            (9, Some(n)) => drop(oracle.leave(n)),
+            (10, _) => oracle.lose_time(ms(rng.u64(..12))).await,
+            _ => oracle.subject.gives_back(key),
+        }
+    }
+    let give_back_all = |oracle: &mut Oracle<Counted>| {
+        oracle.disturb();
+        for key in (0..KEYS).flat_map(|key| [key; STEPS]) {
+            oracle.subject.gives_back(key);
+        }
+    };
+    oracle.end(ms(110), give_back_all).await;
+    give_back_all(&mut oracle);
+    jump(ms(110)).await;
+    oracle.counts.passed
+}
+
+fn comes(oracle: &mut Oracle<Counted>, queue: usize, handle: Handle) {
+    let visit = Visit {
+        queue,
+        cost: 1,
+        leaves: None,
+    };
+    oracle.join(visit, handle);
+}
+
+fn goes(oracle: &mut Oracle<Counted>, n: usize) -> (usize, Handle) {
+    let key = oracle.visit(n).queue;
+    let handle = oracle.leave(n).expect("it is there");
+    (key, handle.into_inner())
+}
+
+/// A handle that was queued leaves the queue.
+fn tries(oracle: &mut Oracle<Counted>, n: usize) {
+    let answer = oracle
+        .driven(n)
+        .poll_with(|mut handle, _| tried(&mut *handle));
+    let Poll::Ready(Ok(permit)) = answer else {
+        panic!("in memory the answer is there")
+    };
+    let is_admitted = permit.is_some();
+    oracle.subject.granted = permit;
+    oracle.passed_by(n, is_admitted);
+    let (key, handle) = goes(oracle, n);
+    if !is_admitted {
+        comes(oracle, key, handle);
     }
 }
 
-const SCHEDULES: u64 = 100_000;
 const STEPS: usize = 12;
 
 #[tokio::test(start_paused = true)]
-async fn in_no_random_schedule_is_a_key_above_its_limit_or_remembered_after_it() {
-    for seed in 0..SCHEDULES {
+async fn on_random_schedules_each_key_is_a_plain_queue_and_forgotten_after_it() {
+    for seed in 0..20_000 {
         let mut rng = Rng::with_seed(seed);
         let (n, cooldown) = (rng.u32(1..4), rng.u64(..2) * rng.u64(..15));
         let users = KeyedPermits::new(n).with_cooldown(ms(cooldown));
@@ -274,33 +259,25 @@ async fn in_no_random_schedule_is_a_key_above_its_limit_or_remembered_after_it()
         } else {
             (users, KEYS)
         };
-        let make = |key| -> PermitsAt<usize> { users.at(key) };
-        let mut schedule = schedule(seed, n as usize, cooldown, max_keys, make);
-        schedule.run(STEPS).await;
+        let handle = |key| Box::new(users.at(key)) as Handle;
+        let passed = schedule(&mut rng, (n, cooldown, max_keys), handle).await;
         let stats = users.stats();
-        assert_eq!(
-            (stats.passed, stats.waiting),
-            (schedule.passed, 0),
-            "{seed}"
-        );
+        assert_eq!((stats.passed, stats.waiting), (passed, 0), "{seed}");
         assert!(users.is_empty(), "{seed}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_no_random_schedule_are_permits_above_their_limit() {
-    for seed in 0..SCHEDULES / 5 {
+async fn on_random_schedules_handles_of_permits_are_a_plain_queue() {
+    for seed in 0..5_000 {
         let mut rng = Rng::with_seed(seed);
         let (n, cooldown) = (rng.u32(1..4), rng.u64(..2) * rng.u64(..15));
         let permits = [0; KEYS].map(|_| Permits::new(n).with_cooldown(ms(cooldown)));
-        let make = |key: usize| permits[key].clone();
-        let mut schedule = schedule(seed, n as usize, cooldown, KEYS, make);
-        schedule.run(STEPS).await;
-        let passed: u64 = permits.iter().map(|permits| permits.stats().passed).sum();
-        assert_eq!(passed, schedule.passed, "{seed}");
-        assert!(
-            permits.iter().all(|permits| permits.in_use() == 0),
-            "{seed}"
-        );
+        let handle = |key: usize| Box::new(permits[key].clone()) as Handle;
+        let passed = schedule(&mut rng, (n, cooldown, KEYS), handle).await;
+        let counted: u64 = permits.iter().map(|permits| permits.stats().passed).sum();
+        assert_eq!(counted, passed, "{seed}");
+        let in_use = permits.iter().map(Permits::in_use);
+        assert_eq!(in_use.sum::<u32>(), 0, "{seed}");
     }
 }

@@ -6,56 +6,7 @@ use paceline::concurrency::Permits;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use crate::timed::{ms, now, since, sleep};
-
-#[tokio::test(start_paused = true)]
-async fn one_permit_is_minimum_spacing_counted_from_completion() {
-    let start = now();
-    let permits = Permits::new(1).with_cooldown(ms(100));
-    let mut begun = Vec::new();
-    for takes in [30, 0, 250, 1] {
-        let _permit = permits.acquire().await;
-        begun.push(since(start));
-        sleep(takes).await;
-    }
-    assert_eq!(begun, [0, 130, 230, 580]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_permit_comes_back_by_its_own_release() {
-    let start = now();
-    let permits = Permits::new(3).with_cooldown(ms(100));
-    let tasks = [5_u64, 20, 10, 0, 0, 0].map(|takes| {
-        let permits = permits.clone();
-        tokio::spawn(async move {
-            let _permit = permits.acquire().await;
-            let begun = since(start);
-            sleep(takes).await;
-            begun
-        })
-    });
-    let mut begun = Vec::new();
-    for task in tasks {
-        begun.push(task.await.unwrap());
-    }
-    assert_eq!(begun, [0, 0, 0, 105, 110, 120]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn many_permits_wait_for_the_last_of_them() {
-    let start = now();
-    let permits = Permits::new(3).with_cooldown(ms(100));
-    let mut held: Vec<_> = (0..3).map(|_| permits.try_acquire()).collect();
-    for _ in 0..3 {
-        held.pop();
-        sleep(10).await;
-    }
-    let two = permits.acquire_many(2).await.unwrap();
-    assert_eq!(since(start), 110);
-    drop(two);
-    drop(permits.acquire_many(3).await.unwrap());
-    assert_eq!(since(start), 210);
-}
+use crate::timed::{ms, now, since};
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_cools_down_is_neither_free_nor_in_use() {
@@ -100,32 +51,6 @@ fn a_permit_can_be_dropped_when_the_runtime_of_its_waiters_has_ended() {
     drop(two);
     assert!(second.is_woken());
     assert_eq!(permits.in_use(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_wake_up_keeps_the_order_and_serves_as_many_as_permits_are_back() {
-    let permits = Permits::new(2).with_cooldown(ms(100));
-    drop(permits.try_acquire_many(2));
-    let mut waiting: Vec<_> = (0..3).map(|_| Driven::new(permits.acquire())).collect();
-    for one in &mut waiting {
-        assert!(one.poll().is_pending());
-    }
-
-    jump(ms(580)).await;
-    assert!(waiting[2].poll().is_pending());
-    assert!(waiting[1].poll().is_pending());
-    let first = waiting[0].poll();
-    assert!(first.is_ready());
-    assert!(waiting[1].is_woken());
-    assert!(waiting[1].poll().is_ready());
-    drop(first);
-    assert!(
-        !waiting[2].is_woken(),
-        "the timer of the queue wakes it when its permit is due"
-    );
-    jump(ms(100)).await;
-    assert!(waiting[2].is_woken());
-    assert!(waiting[2].poll().is_ready());
 }
 
 #[tokio::test(start_paused = true)]

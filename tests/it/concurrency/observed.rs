@@ -1,13 +1,13 @@
 //! Permits with an observer around them.
 
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use paceline::concurrency::{Admit, KeyedPermits, Permits};
 use paceline::limiter::{Event, Limits, Observed, Observer};
 use testkit::clock::jump;
 
-use super::claims;
+use super::{asked, claims, tried};
 use crate::timed::ms;
 
 /// What was reported, in short.
@@ -53,14 +53,6 @@ impl Observer for Reports {
 fn observed<A>(permits: A) -> (Observed<A, Reports>, Reports) {
     let reports = Reports::default();
     (Observed::new(permits, reports.clone()), reports)
-}
-
-fn asked<A: Admit>(handle: &mut A) -> Poll<Result<Option<A::Guard>, A::Error>> {
-    handle.poll_admit((), &mut Context::from_waker(Waker::noop()))
-}
-
-fn tried<A: Admit>(handle: &mut A) -> Poll<Result<Option<A::Guard>, A::Error>> {
-    handle.poll_try_admit((), &mut Context::from_waker(Waker::noop()))
 }
 
 #[tokio::test(start_paused = true)]

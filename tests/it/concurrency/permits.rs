@@ -28,20 +28,6 @@ fn needs_no_runtime_without_a_cooldown() {
     assert_eq!(permits.in_use(), 0);
 }
 
-#[test]
-fn a_permit_that_is_dropped_in_another_thread_wakes_the_head() {
-    let permits = Permits::new(1);
-    let held = permits.try_acquire();
-    let waits = thread::spawn({
-        let permits = permits.clone();
-        move || block_on(permits.acquire()).count()
-    });
-
-    thread::spawn(move || drop(held)).join().unwrap();
-    assert_eq!(waits.join().unwrap(), 1);
-    assert_eq!(permits.in_use(), 0);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_panics_gives_back_what_it_held() {
     let permits = Permits::new(1);

@@ -6,41 +6,6 @@ use testkit::wakes::Driven;
 use crate::timed::{ms, now, since, sleep};
 
 #[test]
-fn growing_serves_waiters_in_their_order() {
-    let permits = Permits::new(1);
-    let _held = permits.try_acquire();
-    let mut waiting: Vec<_> = (0..3).map(|_| Driven::new(permits.acquire())).collect();
-    for one in &mut waiting {
-        assert!(one.poll().is_pending());
-    }
-
-    permits.resize(3);
-    assert!(waiting[0].is_woken() && !waiting[1].is_woken());
-    let _first = waiting[0].poll();
-    assert!(waiting[1].is_woken());
-    let _second = waiting[1].poll();
-    assert!(!waiting[2].is_woken());
-    assert_eq!((permits.in_use(), permits.limit()), (3, 3));
-}
-
-#[test]
-fn shrinking_takes_effect_as_permits_come_back() {
-    let permits = Permits::new(3);
-    let mut held: Vec<_> = (0..3).map(|_| permits.try_acquire()).collect();
-    let mut waits = Driven::new(permits.acquire());
-    assert!(waits.poll().is_pending());
-
-    permits.resize(1);
-    for left in [2, 1] {
-        held.pop();
-        assert!(!waits.is_woken(), "{left} are in use");
-    }
-    held.pop();
-    assert!(waits.is_woken());
-    assert!(waits.poll().is_ready());
-}
-
-#[test]
 fn with_no_permits_nothing_passes_until_there_are_some() {
     let permits = Permits::new(2);
     permits.resize(0);

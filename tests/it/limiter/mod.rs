@@ -30,7 +30,6 @@ mod priorities;
 pub(crate) mod recorded;
 mod reports;
 mod resolution;
-mod schedules;
 mod settle;
 mod shared;
 mod status;

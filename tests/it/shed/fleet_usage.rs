@@ -8,18 +8,7 @@ use paceline::shed::{Class, FleetUsage, UsagePermit};
 use proptest::prelude::*;
 
 use super::fleet_cases::CASES;
-
-const fn importance(kind: char) -> Class {
-    match kind {
-        'c' => Class::Critical,
-        _ => Class::Sheddable(0),
-    }
-}
-
-fn in_use(usage: &FleetUsage) -> (u32, u32) {
-    let in_use = usage.in_use();
-    (in_use.critical, in_use.sheddable)
-}
+use super::{importance, in_use};
 
 #[test]
 fn admission_follows_the_table() {

@@ -14,7 +14,7 @@ mod utilization;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use paceline::shed::WorkerUtilization;
+use paceline::shed::{Class, FleetUsage, WorkerUtilization};
 use tokio::time::Instant;
 
 use crate::timed::{ms, now, sleep_until};
@@ -68,6 +68,19 @@ impl Timeline {
         sleep_until(self.0 + ms(millis)).await;
         settled().await;
     }
+}
+
+/// What a letter of a [case](fleet_cases::CASES) asks for.
+const fn importance(kind: char) -> Class {
+    match kind {
+        'c' => Class::Critical,
+        _ => Class::Sheddable(0),
+    }
+}
+
+fn in_use(usage: &FleetUsage) -> (u32, u32) {
+    let in_use = usage.in_use();
+    (in_use.critical, in_use.sheddable)
 }
 
 /// What was woken has run.

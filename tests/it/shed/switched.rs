@@ -10,7 +10,7 @@ use paceline::shed::{Class, FleetUsage, WorkerUtilization};
 use paceline::stream::PaceStreamExt;
 
 use super::fleet_cases::CASES;
-use super::{Dial, Timeline};
+use super::{Dial, Timeline, importance, in_use};
 use crate::timed::sleep;
 
 const ALL: Class = Class::Sheddable(0);
@@ -55,23 +55,21 @@ async fn overloaded_for(seconds: u64) -> (WorkerUtilization, Switch, Switched<Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn active_it_is_the_shedder() {
-    let (_, switch, mut switched) = overloaded_for(148).await;
-    assert_eq!(ask(&mut switched, ALL).await, None);
-    assert_eq!(ask(&mut switched, Class::Critical).await, Some(Some(())));
-    assert_eq!(counts(&switch), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_shadow_mode_each_request_passes_and_those_to_be_shed_are_counted_by_both() {
-    let (shedder, switch, mut switched) = overloaded_for(148).await;
-    switch.set_mode(Mode::Shadow);
-    assert_eq!(ask(&mut switched, ALL).await, Some(None));
-    assert!(Admit::<Class>::shadowed(&switched).is_some());
-    assert_eq!(ask(&mut switched, Class::Critical).await, Some(Some(())));
-    assert!(Admit::<Class>::shadowed(&switched).is_none());
-    assert_eq!(counts(&switch), (2, 1));
-    assert_eq!(decided(&shedder), (0, 1));
+async fn active_it_is_the_shedder_in_shadow_mode_both_count_what_passes_and_off_it_is_not_asked() {
+    for (mode, sheddable, critical, counted, shed) in [
+        (Mode::Active, None, Some(Some(())), (0, 0), 1),
+        (Mode::Shadow, Some(None), Some(Some(())), (2, 1), 1),
+        (Mode::Off, Some(None), Some(None), (0, 0), 0),
+    ] {
+        let (shedder, switch, mut switched) = overloaded_for(148).await;
+        switch.set_mode(mode);
+        assert_eq!(ask(&mut switched, ALL).await, sheddable, "{mode:?}");
+        let is_shadowed = Admit::<Class>::shadowed(&switched).is_some();
+        assert_eq!(is_shadowed, mode == Mode::Shadow);
+        assert_eq!(ask(&mut switched, Class::Critical).await, critical);
+        assert!(Admit::<Class>::shadowed(&switched).is_none());
+        assert_eq!((counts(&switch), decided(&shedder)), (counted, (0, shed)));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,14 +86,6 @@ async fn in_shadow_mode_the_shedder_decides_as_it_would_alone() {
     }
     assert_eq!(decided(&shedder), decided(&alone));
     assert_eq!(counts(&switch), (1_000, decided(&alone).1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn off_no_request_is_shed_and_the_shedder_is_not_asked() {
-    let (shedder, switch, mut switched) = overloaded_for(148).await;
-    switch.set_mode(Mode::Off);
-    assert_eq!(ask(&mut switched, ALL).await, Some(None));
-    assert_eq!((counts(&switch), decided(&shedder)), ((0, 0), (0, 0)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,13 +139,6 @@ async fn clones_have_one_switch_and_number_their_requests_together() {
     assert_eq!(shed, 5_000);
 }
 
-const fn importance(kind: char) -> Class {
-    match kind {
-        'c' => Class::Critical,
-        _ => Class::Sheddable(0),
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn fleet_usage_follows_its_table_and_in_shadow_mode_counts_only_what_it_would_admit() {
     for mode in [Mode::Active, Mode::Shadow, Mode::Off] {
@@ -173,9 +156,10 @@ async fn fleet_usage_follows_its_table_and_in_shadow_mode_counts_only_what_it_wo
             }
             let of = |kind| u32::try_from(expected.matches(kind).count()).unwrap();
             let (used, shed) = ((of('c'), of('s')), u64::from(of('-')));
-            let in_use = usage.in_use();
-            let in_use = (in_use.critical, in_use.sheddable);
-            assert_eq!(in_use, if mode == Mode::Off { (0, 0) } else { used });
+            assert_eq!(
+                in_use(&usage),
+                if mode == Mode::Off { (0, 0) } else { used }
+            );
             let requests = asked.len() as u64;
             let shadowed = if mode == Mode::Shadow {
                 (requests, shed)
@@ -184,7 +168,7 @@ async fn fleet_usage_follows_its_table_and_in_shadow_mode_counts_only_what_it_wo
             };
             assert_eq!(counts(&switch), shadowed, "{mode:?}: {asked}");
             drop(held);
-            assert_eq!(usage.in_use(), FleetUsage::new(1, 0).in_use());
+            assert_eq!(in_use(&usage), (0, 0));
         }
     }
 }

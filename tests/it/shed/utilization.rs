@@ -70,16 +70,6 @@ async fn a_period_below_a_millisecond_counts_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_0_9_it_takes_twice_as_long_to_the_millisecond() {
-    let shedder = Dial::at(0.9).shedder().try_with_period(ms(1)).unwrap();
-    let timeline = Timeline::of(&shedder).await;
-    timeline.at(56_000).await;
-    assert_amount(&shedder, 0);
-    timeline.at(56_001).await;
-    assert_amount(&shedder, 500_000);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_published_time_lines_hold_at_the_samples_of_each_second() {
     for (utilization, begins, all, per_second) in [
         (1.0, 28, 148, 1_000_000_000),

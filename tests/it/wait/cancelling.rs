@@ -3,91 +3,19 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use testkit::wakes::Driven;
 
 use super::{KeyedLimit, Kind, PermitLimit, SharedLimit, is_any_timer_armed, paused_runtime};
 use crate::timed::{ms, now, since, sleep};
 
 claims! {
-    when_a_dear_head_leaves_the_next_waiter_is_woken,
-    a_waiter_that_leaves_from_the_middle_wakes_no_other,
-    a_woken_waiter_that_leaves_wakes_the_next,
-    a_request_that_was_never_polled_is_not_queued,
+    bare:
+    a_request_that_was_never_polled_is_not_queued: in_order newest fair,
 }
 
 claims! {
-    fair:
-    when_a_dear_head_leaves_the_next_waiter_is_woken,
-    a_waiter_that_leaves_from_the_middle_wakes_no_other,
-    a_woken_waiter_that_leaves_wakes_the_next,
-    a_request_that_was_never_polled_is_not_queued,
-}
-
-claims! {
-    newest first:
-    a_waiter_that_leaves_from_the_middle_wakes_no_other,
-    a_woken_waiter_that_leaves_wakes_the_next,
-    a_request_that_was_never_polled_is_not_queued,
-}
-
-paused_claims! {
-    a_request_that_times_out_spends_no_permit_and_creates_none,
-    the_next_waiter_sleeps_until_its_permits_are_due_when_the_head_leaves,
-    a_head_that_comes_back_and_leaves_returns_the_timer_to_the_next_waiter,
-    a_head_that_leaves_leaves_no_timer_armed,
-}
-
-paused_claims! {
-    newest first:
-    a_request_that_times_out_spends_no_permit_and_creates_none,
-    the_next_waiter_sleeps_until_its_permits_are_due_when_the_head_leaves,
-    a_head_that_leaves_leaves_no_timer_armed,
-}
-
-fn when_a_dear_head_leaves_the_next_waiter_is_woken<K: Kind>() {
-    let runtime = paused_runtime();
-    let _inside = runtime.enter();
-    let limit = K::of(3);
-    let _held = limit.try_acquire(2);
-    let mut dear = Driven::new(limit.acquire(3));
-    assert!(dear.poll().is_pending());
-    let mut cheap = limit.waiters(1);
-
-    drop(dear);
-    assert!(cheap[0].is_woken(), "one permit is free");
-    let _grant = cheap[0].poll();
-    assert!(limit.try_acquire(1).is_none());
-    assert_eq!(limit.waiting(), 0);
-}
-
-fn a_waiter_that_leaves_from_the_middle_wakes_no_other<K: Kind>() {
-    let limit = K::of(1);
-    let held = limit.try_acquire(1);
-    let mut waiters = limit.waiters(3);
-    waiters.remove(1);
-    assert!(waiters.iter().all(|waiter| !waiter.is_woken()));
-    assert_eq!(limit.waiting(), 2);
-
-    drop(held);
-    assert!(waiters[0].is_woken());
-    let first = waiters[0].poll();
-    assert!(first.is_ready() && !waiters[1].is_woken());
-    drop(first);
-    assert!(waiters[1].is_woken());
-}
-
-fn a_woken_waiter_that_leaves_wakes_the_next<K: Kind>() {
-    let limit = K::of(1);
-    let held = limit.try_acquire(1);
-    let mut waiters = limit.waiters(3);
-    drop(held);
-    assert!(waiters[0].is_woken());
-
-    waiters.remove(0);
-    assert!(waiters[0].is_woken());
-    waiters.remove(0);
-    assert!(waiters[0].is_woken());
-    assert!(waiters[0].poll().is_ready());
+    paused:
+    a_head_that_comes_back_and_leaves_returns_the_timer_to_the_next_waiter: in_order,
+    a_head_that_leaves_leaves_no_timer_armed: in_order newest,
 }
 
 fn a_request_that_was_never_polled_is_not_queued<K: Kind>() {
@@ -95,33 +23,6 @@ fn a_request_that_was_never_polled_is_not_queued<K: Kind>() {
     let _never = limit.acquire(1);
     assert_eq!(limit.waiting(), 0);
     assert!(limit.try_acquire(1).is_some());
-}
-
-async fn a_request_that_times_out_spends_no_permit_and_creates_none<K: Kind>() {
-    let start = now();
-    let limit = K::spaced(100);
-    assert!(limit.try_acquire());
-    for _ in 0..5 {
-        let timeout = tokio::time::timeout(ms(10), limit.acquire()).await;
-        assert!(timeout.is_err());
-    }
-    for at in [100, 200] {
-        limit.acquire().await;
-        assert_eq!(since(start), at);
-    }
-}
-
-async fn the_next_waiter_sleeps_until_its_permits_are_due_when_the_head_leaves<K: Kind>() {
-    let start = now();
-    let limit = K::spaced(100);
-    assert!(limit.try_acquire());
-    let head = limit.waiters(1);
-    let next = tokio::spawn(limit.acquire());
-    sleep(50).await;
-
-    drop(head);
-    next.await.unwrap();
-    assert_eq!(since(start), 100);
 }
 
 /// The timer of the queue is armed for the next waiter, then for the head that has come back, and has to be armed again.

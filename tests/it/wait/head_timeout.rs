@@ -1,10 +1,8 @@
 //! A head that is not polled within 10 ms after its permits were due is passed over, and keeps its position.
 
-use std::task::Poll;
 use std::thread;
 
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt, poll};
+use futures::{FutureExt, poll};
 use testkit::clock::jump;
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
@@ -12,60 +10,28 @@ use tokio::task::yield_now;
 use super::{Kind, block_on, is_any_timer_armed, runtime_with_threads};
 use crate::timed::{ms, now, since, sleep};
 
-paused_claims! {
-    an_idle_head_does_not_starve_the_waiters_behind_it,
-    an_idle_head_does_not_starve_waiters_for_permits_that_return_by_time,
-    several_idle_heads_are_passed_over_one_after_the_other,
-    futures_that_are_not_polled_do_not_starve_the_others,
-    a_passed_over_head_keeps_its_position,
-    a_passed_over_head_takes_a_free_permit_when_it_is_polled,
-    a_head_that_waits_for_more_permits_than_are_free_is_not_passed_over,
-    a_woken_waiter_that_finds_nothing_waits_again_with_the_whole_timeout,
-    the_timeout_begins_when_a_permit_has_cooled_down,
-    returns_of_other_permits_do_not_restart_the_timeout,
-    during_a_pause_no_head_is_passed_over,
-    no_head_is_passed_over_because_the_whole_runtime_is_late,
-    a_head_that_is_polled_in_time_costs_no_wake_up,
-    a_passed_over_head_that_leaves_changes_nothing,
-    no_timer_is_armed_before_permits_are_due,
-    the_task_of_the_timeout_ends_with_the_queue,
-    a_thousand_grants_need_one_task_and_one_wake_up_each,
-    a_task_that_is_busy_elsewhere_is_served_when_it_comes_back,
-}
-
-paused_claims! {
-    newest first:
-    a_passed_over_head_takes_a_free_permit_when_it_is_polled,
-    no_head_is_passed_over_because_the_whole_runtime_is_late,
-    a_head_that_is_polled_in_time_costs_no_wake_up,
-    a_passed_over_head_that_leaves_changes_nothing,
-    no_timer_is_armed_before_permits_are_due,
-    the_task_of_the_timeout_ends_with_the_queue,
-    a_thousand_grants_need_one_task_and_one_wake_up_each,
-    a_task_that_is_busy_elsewhere_is_served_when_it_comes_back,
+claims! {
+    bare:
+    outside_a_runtime_an_idle_head_is_waited_for: in_order,
+    one_waiter_in_a_runtime_is_enough_for_the_timeout: in_order newest,
+    idle_and_eager_requests_all_pass: in_order newest,
 }
 
 claims! {
-    outside_a_runtime_an_idle_head_is_waited_for,
-    one_waiter_in_a_runtime_is_enough_for_the_timeout,
-    idle_and_eager_requests_all_pass,
-}
-
-claims! {
-    newest first:
-    one_waiter_in_a_runtime_is_enough_for_the_timeout,
-    idle_and_eager_requests_all_pass,
-}
-
-paused_claims! {
-    fair:
-    an_idle_head_does_not_starve_the_waiters_behind_it,
-    several_idle_heads_are_passed_over_one_after_the_other,
-    futures_that_are_not_polled_do_not_starve_the_others,
-    a_passed_over_head_keeps_its_position,
-    a_passed_over_head_takes_a_free_permit_when_it_is_polled,
-    a_head_that_waits_for_more_permits_than_are_free_is_not_passed_over,
-    a_passed_over_head_that_leaves_changes_nothing,
+    paused:
+    an_idle_head_does_not_starve_the_waiters_behind_it: in_order fair,
+    an_idle_head_does_not_starve_waiters_for_permits_that_return_by_time: in_order,
+    several_idle_heads_are_passed_over_one_after_the_other: in_order fair,
+    a_head_that_waits_for_more_permits_than_are_free_is_not_passed_over: in_order fair,
+    a_woken_waiter_that_finds_nothing_waits_again_with_the_whole_timeout: in_order,
+    returns_of_other_permits_do_not_restart_the_timeout: in_order,
+    during_a_pause_no_head_is_passed_over: in_order,
+    no_head_is_passed_over_because_the_whole_runtime_is_late: in_order newest,
+    a_passed_over_head_that_leaves_changes_nothing: in_order newest fair,
+    no_timer_is_armed_before_permits_are_due: in_order newest,
+    the_task_of_the_timeout_ends_with_the_queue: in_order newest,
+    a_thousand_grants_need_one_task_and_one_wake_up_each: in_order newest,
+    a_task_that_is_busy_elsewhere_is_served_when_it_comes_back: in_order newest,
 }
 
 async fn an_idle_head_does_not_starve_the_waiters_behind_it<K: Kind>() {
@@ -107,52 +73,6 @@ async fn several_idle_heads_are_passed_over_one_after_the_other<K: Kind>() {
     drop(idle);
 }
 
-async fn futures_that_are_not_polled_do_not_starve_the_others<K: Kind>() {
-    let limit = K::of(2);
-    let held = limit.try_acquire(2);
-    let mut idle: FuturesUnordered<_> = (0..3).map(|_| limit.acquire(1).map(drop)).collect();
-    assert!(poll!(idle.next()).is_pending());
-    let start = now();
-    drop(held);
-
-    drop(limit.acquire(1).await);
-    assert_eq!(since(start), 30);
-    assert_eq!(idle.by_ref().count().await, 3);
-}
-
-async fn a_passed_over_head_keeps_its_position<K: Kind>() {
-    let limit = K::of(1);
-    let held = limit.try_acquire(1);
-    let mut idle = limit.waiters(1);
-    let passes = tokio::spawn(limit.acquire(1));
-    yield_now().await;
-    drop(held);
-    let grant = passes.await.unwrap();
-    let mut behind = limit.waiters(1);
-
-    assert!(idle[0].poll().is_pending(), "the permit is gone");
-    drop(grant);
-    assert!(idle[0].is_woken() && !behind[0].is_woken());
-    assert!(behind[0].poll().is_pending());
-    assert!(idle[0].poll().is_ready());
-}
-
-async fn a_passed_over_head_takes_a_free_permit_when_it_is_polled<K: Kind>() {
-    let limit = K::of(1);
-    let held = limit.try_acquire(1);
-    let mut idle = limit.waiters(1);
-    let mut behind = limit.waiters(1);
-    drop(held);
-    sleep(11).await;
-
-    assert!(behind[0].is_woken());
-    let grant = idle[0].poll();
-    assert!(grant.is_ready(), "before the waiter that was woken");
-    assert!(behind[0].poll().is_pending());
-    drop(grant);
-    assert!(behind[0].is_woken() && behind[0].poll().is_ready());
-}
-
 async fn a_head_that_waits_for_more_permits_than_are_free_is_not_passed_over<K: Kind>() {
     let start = now();
     let limit = K::of(3);
@@ -187,15 +107,6 @@ async fn a_woken_waiter_that_finds_nothing_waits_again_with_the_whole_timeout<K:
     assert!(!second[0].is_woken() && second[0].poll().is_pending());
     drop(grant);
     assert!(first[0].is_woken() && first[0].poll().is_ready());
-}
-
-async fn the_timeout_begins_when_a_permit_has_cooled_down<K: Kind>() {
-    let start = now();
-    let limit = K::new(1, ms(100));
-    drop(limit.try_acquire(1));
-    let _idle = limit.waiters(1);
-    drop(limit.acquire(1).await);
-    assert_eq!(since(start), 110);
 }
 
 async fn returns_of_other_permits_do_not_restart_the_timeout<K: Kind>() {
@@ -245,28 +156,6 @@ async fn no_head_is_passed_over_because_the_whole_runtime_is_late<K: Kind>() {
     assert!(timed[0].poll().is_ready());
     assert!(waiters[1].poll().is_pending());
     assert!(waiters[0].poll().is_ready());
-}
-
-async fn a_head_that_is_polled_in_time_costs_no_wake_up<K: Kind>() {
-    let limit = K::spaced(100);
-    assert!(limit.try_acquire());
-    for waiter in &mut limit.waiters(3) {
-        sleep(100).await;
-        assert!(waiter.poll().is_ready());
-        assert_eq!(waiter.wakes(), 1);
-    }
-
-    let limit = K::of(1);
-    let mut held = limit.try_acquire(1);
-    for waiter in &mut limit.waiters(4) {
-        sleep(1_000).await;
-        drop(held);
-        let Poll::Ready(grant) = waiter.poll() else {
-            panic!("the permit is free")
-        };
-        held = Some(grant);
-        assert_eq!(waiter.wakes(), 1);
-    }
 }
 
 async fn a_passed_over_head_that_leaves_changes_nothing<K: Kind>() {

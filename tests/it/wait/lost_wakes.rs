@@ -11,27 +11,17 @@ use super::{Kind, block_on, is_any_timer_armed, runtime};
 use crate::timed::ms;
 
 claims! {
-    a_passed_over_head_is_woken_although_the_timer_has_moved_to_another_runtime,
-    the_timeout_goes_on_when_its_task_and_the_second_waiter_end_together,
-    permits_can_be_given_back_in_a_runtime_that_has_ended,
-    permits_can_be_given_back_in_a_runtime_without_timers,
-    a_waiter_that_has_moved_is_not_woken_by_a_timer_where_it_was,
+    bare:
+    a_passed_over_head_is_woken_although_the_timer_has_moved_to_another_runtime: in_order,
+    the_timeout_goes_on_when_its_task_and_the_second_waiter_end_together: in_order newest,
+    permits_can_be_given_back_in_a_runtime_that_has_ended: in_order newest,
+    permits_can_be_given_back_in_a_runtime_without_timers: in_order newest,
+    a_waiter_that_has_moved_is_not_woken_by_a_timer_where_it_was: in_order,
 }
 
 claims! {
-    newest first:
-    the_timeout_goes_on_when_its_task_and_the_second_waiter_end_together,
-    permits_can_be_given_back_in_a_runtime_that_has_ended,
-    permits_can_be_given_back_in_a_runtime_without_timers,
-}
-
-paused_claims! {
-    a_head_that_passes_early_leaves_no_timer_armed,
-}
-
-paused_claims! {
-    newest first:
-    a_head_that_passes_early_leaves_no_timer_armed,
+    paused:
+    a_head_that_passes_early_leaves_no_timer_armed: in_order newest,
 }
 
 /// The runtime of the head stands still, as it does between two calls of `block_on`.

@@ -13,7 +13,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use paceline::concurrency::Permits;
 use paceline::fair::FairShare;
-use paceline::limiter::{Fair, Keyed, Limiter, Shared};
+use paceline::limiter::{AcquireError, Fair, Keyed, Limiter, Shared};
 use paceline::policy::{Decision, Policy};
 use paceline::prelude::*;
 use paceline::time::Tick;
@@ -23,64 +23,45 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::timed::{ms, now, since};
 
-/// Runs asynchronous claims for each kind, on a paused clock.
-macro_rules! paused_claims {
-    ($($name:ident),+ $(,)?) => {
-        paused_claims! { @of shared, crate::wait::SharedLimit, $($name),+ }
-        paused_claims! { @of keyed, crate::wait::KeyedLimit, $($name),+ }
-        paused_claims! { @of permits, crate::wait::PermitLimit, $($name),+ }
-    };
-    (newest first: $($name:ident),+ $(,)?) => {
-        paused_claims! { @of newest_of_shared, crate::wait::SharedLimit<true>, $($name),+ }
-        paused_claims! { @of newest_of_permits, crate::wait::PermitLimit<true>, $($name),+ }
-    };
-    (fair: $($name:ident),+ $(,)?) => {
-        paused_claims! { @of fair, crate::wait::FairLimit, $($name),+ }
-    };
-    (@of $module:ident, $kind:ty, $($name:ident),+) => {
-        mod $module {
-            $(
-                #[tokio::test(start_paused = true)]
-                async fn $name() {
-                    super::$name::<$kind>().await;
-                }
-            )+
-        }
-    };
-}
-
-/// Runs claims that make the runtimes they need, for each kind.
+/// A test of each claim for each of these kinds. A claim that is `paused` is asynchronous, on a paused clock. One that is `bare` makes the
+/// runtimes that it needs.
 macro_rules! claims {
-    ($($name:ident),+ $(,)?) => {
-        claims! { @of of_shared, crate::wait::SharedLimit, $($name),+ }
-        claims! { @of of_keyed, crate::wait::KeyedLimit, $($name),+ }
-        claims! { @of of_permits, crate::wait::PermitLimit, $($name),+ }
+    ($clock:ident: $($name:ident: $($kinds:ident)+,)+) => {$(
+        mod $name {
+            $(claims! { @$kinds $clock $name })+
+        }
+    )+};
+    (@in_order $clock:ident $name:ident) => {
+        claims! { @$clock shared, crate::wait::SharedLimit, $name }
+        claims! { @$clock keyed, crate::wait::KeyedLimit, $name }
+        claims! { @$clock permits, crate::wait::PermitLimit, $name }
     };
-    (newest first: $($name:ident),+ $(,)?) => {
-        claims! { @of newest_first_of_shared, crate::wait::SharedLimit<true>, $($name),+ }
-        claims! { @of newest_first_of_permits, crate::wait::PermitLimit<true>, $($name),+ }
+    (@newest $clock:ident $name:ident) => {
+        claims! { @$clock newest_of_shared, crate::wait::SharedLimit<true>, $name }
+        claims! { @$clock newest_of_permits, crate::wait::PermitLimit<true>, $name }
     };
     // Who waits for the end of a cycle needs a runtime.
-    (fair: $($name:ident),+ $(,)?) => {
-        mod of_fair {
-            $(
-                #[test]
-                fn $name() {
-                    let runtime = crate::wait::paused_runtime();
-                    let _inside = runtime.enter();
-                    super::$name::<crate::wait::FairLimit>();
-                }
-            )+
+    (@fair bare $name:ident) => {
+        #[test]
+        fn fair() {
+            let runtime = crate::wait::paused_runtime();
+            let _inside = runtime.enter();
+            super::$name::<crate::wait::FairLimit>();
         }
     };
-    (@of $module:ident, $kind:ty, $($name:ident),+) => {
-        mod $module {
-            $(
-                #[test]
-                fn $name() {
-                    super::$name::<$kind>();
-                }
-            )+
+    (@fair paused $name:ident) => {
+        claims! { @paused fair, crate::wait::FairLimit, $name }
+    };
+    (@bare $test:ident, $kind:ty, $name:ident) => {
+        #[test]
+        fn $test() {
+            super::$name::<$kind>();
+        }
+    };
+    (@paused $test:ident, $kind:ty, $name:ident) => {
+        #[tokio::test(start_paused = true)]
+        async fn $test() {
+            super::$name::<$kind>().await;
         }
     };
 }
@@ -135,6 +116,17 @@ trait Kind: Clone + Send + Sync + 'static {
     /// Permits that come back as soon as they are given back.
     fn of(permits: u32) -> Self {
         Self::new(permits, Duration::ZERO)
+    }
+
+    /// A request through a handle, with its grant.
+    fn granted<F>(&self, passes: F, cost: u32) -> Request
+    where
+        F: Future<Output = Result<(), AcquireError>> + Send + 'static,
+    {
+        let this = self.clone();
+        let granted = move |()| this.grant_of_handle(cost);
+        let passes = passes.map(|passed| passed.expect("not too large"));
+        passes.map(granted).boxed()
     }
 
     /// One permit that is given back at once: there are at least `millis` between two grants.
@@ -285,10 +277,7 @@ impl<const NEWEST: bool> Kind for SharedLimit<NEWEST> {
     }
 
     fn acquire(&self, cost: u32) -> Request {
-        let this = self.clone();
-        let granted = move |passed: Result<_, _>| passed.map(|()| this.grant_of_handle(cost));
-        let acquire = self.limit.acquire(cost).map(granted);
-        acquire.map(|grant| grant.expect("not too large")).boxed()
+        self.granted(self.limit.acquire(cost), cost)
     }
 
     fn try_acquire(&self, cost: u32) -> Option<Grant> {
@@ -338,10 +327,7 @@ impl Kind for KeyedLimit {
     }
 
     fn acquire(&self, cost: u32) -> Request {
-        let this = self.clone();
-        let granted = move |passed: Result<_, _>| passed.map(|()| this.grant_of_handle(cost));
-        let acquire = self.limits.acquire(KEY.to_owned(), cost).map(granted);
-        acquire.map(|grant| grant.expect("not too large")).boxed()
+        self.granted(self.limits.acquire(KEY.to_owned(), cost), cost)
     }
 
     fn try_acquire(&self, cost: u32) -> Option<Grant> {
@@ -396,16 +382,12 @@ impl FairLimit {
 impl Kind for FairLimit {
     fn new(permits: u32, cooldown: Duration) -> Self {
         let cycle = Some(cooldown).filter(|cooldown| !cooldown.is_zero());
-        let share = FairShare::new(permits, cycle.unwrap_or(Self::NEVER));
-        let clients = Fair::new(share);
+        let clients = Fair::new(FairShare::new(permits, cycle.unwrap_or(Self::NEVER)));
         Self { clients, cycle }
     }
 
     fn acquire(&self, cost: u32) -> Request {
-        let this = self.clone();
-        let granted = move |passed: Result<_, _>| passed.map(|()| this.grant_of_handle(cost));
-        let acquire = self.clients.acquire(KEY.to_owned(), cost).map(granted);
-        acquire.map(|grant| grant.expect("not too large")).boxed()
+        self.granted(self.clients.acquire(KEY.to_owned(), cost), cost)
     }
 
     fn try_acquire(&self, cost: u32) -> Option<Grant> {
@@ -501,12 +483,7 @@ impl<const NEWEST: bool> Kind for PermitLimit<NEWEST> {
     }
 
     fn waiting(&self) -> usize {
-        let shown = format!("{:?}", self.0);
-        let (_, count) = shown.split_once("waiting: ").expect("it says so");
-        let digits = count.find(|c: char| !c.is_ascii_digit());
-        count[..digits.expect("more follows")]
-            .parse()
-            .expect("a number")
+        self.0.stats().waiting
     }
 }
 

@@ -1,8 +1,5 @@
 //! While the queue has not been empty for a time, its newest waiter is first.
 
-use std::time::Duration;
-
-use paceline::concurrency::Permits;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -46,11 +43,7 @@ macro_rules! claims_for_both {
 
 claims_for_both! {
     the_order_of_arrival_holds_until_the_queue_was_not_empty_for_long_enough,
-    the_order_of_arrival_holds_again_when_the_queue_was_empty,
-    a_new_request_passes_before_a_waiter_that_was_woken,
-    a_newest_request_for_many_is_waited_for_and_overtaken_by_a_newer_one,
     an_idle_newest_waiter_is_passed_over_and_is_first_again_when_it_asks,
-    a_newest_waiter_that_leaves_wakes_the_one_before,
     a_woken_waiter_that_is_overtaken_is_not_passed_over,
     after_a_pause_the_newest_waiters_are_first,
 }
@@ -81,72 +74,6 @@ async fn the_order_of_arrival_holds_until_the_queue_was_not_empty_for_long_enoug
     assert_eq!(limit.waiting(), 0);
 }
 
-async fn the_order_of_arrival_holds_again_when_the_queue_was_empty<K: Kind>(new: fn(u32) -> K) {
-    let limit = new(1);
-    for _ in 0..2 {
-        let held = limit.try_acquire(1);
-        let mut waiters = limit.waiters(2);
-        jump(ms(AFTER)).await;
-        drop(held);
-        assert!(waiters[1].is_woken() && !waiters[0].is_woken());
-        let newest = waiters[1].poll();
-        assert!(newest.is_ready());
-        drop(newest);
-        let last = waiters[0].poll();
-        assert!(last.is_ready());
-
-        let mut waiters = limit.waiters(2);
-        drop(last);
-        assert!(waiters[0].is_woken() && !waiters[1].is_woken());
-        drop(waiters[0].poll());
-        drop(waiters[1].poll());
-        assert_eq!(limit.waiting(), 0);
-    }
-}
-
-async fn a_new_request_passes_before_a_waiter_that_was_woken<K: Kind>(new: fn(u32) -> K) {
-    let limit = new(1);
-    let held = limit.try_acquire(1);
-    let mut waiters = limit.waiters(2);
-    jump(ms(AFTER)).await;
-    drop(held);
-    assert!(waiters[1].is_woken());
-
-    let mut newest = Driven::new(limit.acquire(1));
-    let grant = newest.poll();
-    assert!(grant.is_ready());
-    assert!(waiters[1].poll().is_pending());
-    drop(grant);
-    assert!(waiters[1].is_woken());
-    assert!(limit.try_acquire(1).is_some(), "it is newer, too");
-    assert!(waiters[1].poll().is_ready());
-}
-
-async fn a_newest_request_for_many_is_waited_for_and_overtaken_by_a_newer_one<K: Kind>(
-    new: fn(u32) -> K,
-) {
-    let limit = new(3);
-    let mut held: Vec<_> = (0..3).map(|_| limit.try_acquire(1)).collect();
-    let mut oldest = limit.waiters(1);
-    jump(ms(AFTER)).await;
-    let mut dear = Driven::new(limit.acquire(3));
-    assert!(dear.poll().is_pending());
-    held.pop();
-    assert!(!oldest[0].is_woken() && !dear.is_woken());
-    assert!(oldest[0].poll().is_pending(), "the newest waits for more");
-
-    let mut newer = Driven::new(limit.acquire(1));
-    let grant = newer.poll();
-    assert!(grant.is_ready());
-    drop(grant);
-    held.clear();
-    assert!(dear.is_woken() && !oldest[0].is_woken());
-    let all = dear.poll();
-    assert!(all.is_ready());
-    drop(all);
-    assert!(oldest[0].is_woken());
-}
-
 async fn an_idle_newest_waiter_is_passed_over_and_is_first_again_when_it_asks<K: Kind>(
     new: fn(u32) -> K,
 ) {
@@ -168,20 +95,6 @@ async fn an_idle_newest_waiter_is_passed_over_and_is_first_again_when_it_asks<K:
     drop(waiters.remove(0));
     let grant = idle[0].poll();
     assert!(grant.is_ready() && !oldest[0].is_woken());
-}
-
-async fn a_newest_waiter_that_leaves_wakes_the_one_before<K: Kind>(new: fn(u32) -> K) {
-    let limit = new(1);
-    let held = limit.try_acquire(1);
-    let mut waiters = limit.waiters(3);
-    jump(ms(AFTER)).await;
-    drop(held);
-    assert!(waiters[2].is_woken());
-    waiters.pop();
-    assert!(waiters[1].is_woken() && !waiters[0].is_woken());
-    drop(waiters.pop());
-    assert!(waiters[0].is_woken());
-    assert!(waiters[0].poll().is_ready());
 }
 
 /// It finds nothing when it asks, and its timeout begins when there is something again.
@@ -216,20 +129,6 @@ async fn after_a_pause_the_newest_waiters_are_first<K: Kind>(new: fn(u32) -> K) 
     let two = waiters[1].poll();
     assert!(one.is_ready() && two.is_ready());
     assert!(waiters[0].poll().is_pending());
-}
-
-#[tokio::test(start_paused = true)]
-async fn with_zero_the_newest_is_always_first() {
-    let permits = Permits::new(1).with_newest_first(Duration::ZERO);
-    let held = permits.try_acquire();
-    let mut waiters: Vec<_> = (0..3).map(|_| Driven::new(permits.acquire())).collect();
-    for waiter in &mut waiters {
-        assert!(waiter.poll().is_pending());
-    }
-    drop(held);
-    for waiter in waiters.iter_mut().rev() {
-        assert!(waiter.poll().is_ready());
-    }
 }
 
 /// The timer of the queue is armed for the newest alone, also when the clock is late. The first one had a timer of its own when it

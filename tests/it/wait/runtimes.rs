@@ -6,26 +6,16 @@ use testkit::wakes::Driven;
 use super::{Kind, block_on, runtime, runtime_with_threads};
 
 claims! {
-    the_next_waiter_is_served_in_its_own_runtime_when_the_runtime_of_the_head_ends,
-    a_head_is_served_although_the_runtime_of_the_waiter_behind_has_ended,
-    a_runtime_that_ends_wakes_the_head_for_which_its_timer_is_armed,
-    a_runtime_shut_down_under_a_waiter_stops_no_other_waiter,
-    the_timeout_goes_on_when_the_runtime_of_its_task_ends,
-    the_timeout_goes_on_when_the_runtime_ends_before_its_task_has_run,
-    where_the_task_of_the_timeout_cannot_start_no_waiter_is_woken,
-    a_head_in_another_runtime_than_the_request_before_it_is_served,
-    without_timers_in_a_runtime_an_idle_head_is_waited_for,
-}
-
-claims! {
-    newest first:
-    a_head_is_served_although_the_runtime_of_the_waiter_behind_has_ended,
-    a_runtime_that_ends_wakes_the_head_for_which_its_timer_is_armed,
-    a_runtime_shut_down_under_a_waiter_stops_no_other_waiter,
-    the_timeout_goes_on_when_the_runtime_of_its_task_ends,
-    the_timeout_goes_on_when_the_runtime_ends_before_its_task_has_run,
-    where_the_task_of_the_timeout_cannot_start_no_waiter_is_woken,
-    a_head_in_another_runtime_than_the_request_before_it_is_served,
+    bare:
+    the_next_waiter_is_served_in_its_own_runtime_when_the_runtime_of_the_head_ends: in_order,
+    a_head_is_served_although_the_runtime_of_the_waiter_behind_has_ended: in_order newest,
+    a_runtime_that_ends_wakes_the_head_for_which_its_timer_is_armed: in_order newest,
+    a_runtime_shut_down_under_a_waiter_stops_no_other_waiter: in_order newest,
+    the_timeout_goes_on_when_the_runtime_of_its_task_ends: in_order newest,
+    the_timeout_goes_on_when_the_runtime_ends_before_its_task_has_run: in_order newest,
+    where_the_task_of_the_timeout_cannot_start_no_waiter_is_woken: in_order newest,
+    a_head_in_another_runtime_than_the_request_before_it_is_served: in_order newest,
+    without_timers_in_a_runtime_an_idle_head_is_waited_for: in_order,
 }
 
 fn the_next_waiter_is_served_in_its_own_runtime_when_the_runtime_of_the_head_ends<K: Kind>() {

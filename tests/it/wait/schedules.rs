@@ -30,6 +30,8 @@ enum Event {
         leaves: Option<usize>,
     },
     IsPolled(Index),
+    /// Whether it was woken or not.
+    IsCancelled(Index),
     /// Polled by another task.
     Moves(Index),
     /// Asks for another cost from now on.
@@ -53,6 +55,7 @@ fn quiet_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         5 => joins.prop_map(|(cost, by_handle, leaves)| Event::Joins { cost, by_handle, leaves }),
         4 => any::<Index>().prop_map(Event::IsPolled),
+        1 => any::<Index>().prop_map(Event::IsCancelled),
         2 => any::<Index>().prop_map(Event::Moves),
         4 => any::<Index>().prop_map(Event::IsGivenBack),
         1 => (1..4_u32).prop_map(Event::Tries),
@@ -169,20 +172,22 @@ async fn goes_on<K: Kind>(oracle: &mut Oracle<Counted<K>>, event: Event) {
                 Some(handle) => Ask::Handle(Gate::new(handle)),
                 None => Ask::Request(limit.acquire(cost)),
             };
-            let queue = 0;
-            let n = oracle.join(
-                Visit {
-                    queue,
-                    cost,
-                    leaves,
-                },
-                ask,
-            );
+            let visit = Visit {
+                queue: 0,
+                cost,
+                leaves,
+            };
+            let n = oracle.join(visit, ask);
             oracle.poll(n);
         }
         Event::IsPolled(index) => {
             if let Some(n) = any(oracle, index) {
                 oracle.poll(n);
+            }
+        }
+        Event::IsCancelled(index) => {
+            if let Some(n) = any(oracle, index) {
+                oracle.leave(n);
             }
         }
         Event::Moves(index) => {
@@ -250,9 +255,9 @@ fn oracle<K: Kind>(permits: u32, cooldown: u64) -> Oracle<Counted<K>> {
     })
 }
 
-fn run<K: Kind>(permits: u32, cooldown: u64, events: &[Event]) {
+fn run<K: Kind>((permits, cooldown, events): &Schedule) {
     paused_runtime().block_on(async {
-        let mut oracle = oracle::<K>(permits, cooldown);
+        let mut oracle = oracle::<K>(*permits, *cooldown);
         for event in events {
             goes_on(&mut oracle, event.clone()).await;
         }
@@ -299,59 +304,53 @@ fn cooldown() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 1..60_u64]
 }
 
+/// The number of permits, their cool-down, and what happens.
+type Schedule = (u32, u64, Vec<Event>);
+
+fn schedule(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Schedule> {
+    (3..6_u32, cooldown(), prop::collection::vec(event, 1..60))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_shared_limit_is_a_plain_queue(
-        permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(event(), 1..60),
-    ) {
-        run::<SharedLimit>(permits, cooldown, &events);
+    fn a_shared_limit_is_a_plain_queue(schedule in schedule(event())) {
+        run::<SharedLimit>(&schedule);
     }
 
     #[test]
-    fn one_key_is_a_plain_queue(
-        permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(event(), 1..60),
-    ) {
-        run::<KeyedLimit>(permits, cooldown, &events);
+    fn one_key_is_a_plain_queue(schedule in schedule(event())) {
+        run::<KeyedLimit>(&schedule);
     }
 
     #[test]
-    fn one_client_of_a_fair_share_is_a_plain_queue(
-        permits in 3..6_u32, events in prop::collection::vec(event(), 1..60),
-    ) {
-        run::<FairLimit>(permits, 0, &events);
+    fn one_client_of_a_fair_share_is_a_plain_queue((permits, _, events) in schedule(event())) {
+        run::<FairLimit>(&(permits, 0, events));
     }
 
     #[test]
-    fn permits_are_a_plain_queue(
-        permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(event(), 1..60),
-    ) {
-        run::<PermitLimit>(permits, cooldown, &events);
+    fn permits_are_a_plain_queue(schedule in schedule(event())) {
+        run::<PermitLimit>(&schedule);
     }
 
     #[test]
-    fn a_shared_limit_that_serves_the_newest_first_is_a_plain_stack(
-        permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(event(), 1..60),
-    ) {
-        run::<SharedLimit<true>>(permits, cooldown, &events);
+    fn a_shared_limit_that_serves_the_newest_first_is_a_plain_stack(schedule in schedule(event())) {
+        run::<SharedLimit<true>>(&schedule);
     }
 
     #[test]
-    fn permits_that_serve_the_newest_first_are_a_plain_stack(
-        permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(event(), 1..60),
-    ) {
-        run::<PermitLimit<true>>(permits, cooldown, &events);
+    fn permits_that_serve_the_newest_first_are_a_plain_stack(schedule in schedule(event())) {
+        run::<PermitLimit<true>>(&schedule);
     }
 
     /// While nothing disturbs, each waiter is woken at most once.
     #[test]
-    fn undisturbed_there_is_one_wake_up_a_grant(
-        permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(quiet_event(), 1..60),
-    ) {
-        run::<SharedLimit>(permits, cooldown, &events);
-        run::<KeyedLimit>(permits, cooldown, &events);
-        run::<PermitLimit>(permits, cooldown, &events);
-        run::<FairLimit>(permits, 0, &events);
+    fn undisturbed_there_is_one_wake_up_a_grant(schedule in schedule(quiet_event())) {
+        run::<SharedLimit>(&schedule);
+        run::<KeyedLimit>(&schedule);
+        run::<PermitLimit>(&schedule);
+        let (permits, _, events) = schedule;
+        run::<FairLimit>(&(permits, 0, events));
     }
 }

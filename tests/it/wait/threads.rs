@@ -11,19 +11,9 @@ use super::{Kind, block_on, runtime_with_threads};
 use crate::timed::ms;
 
 claims! {
-    on_many_threads_no_permit_is_lost_and_no_waiter_forgotten,
-    on_many_threads_every_waiter_is_woken_when_permits_return_by_time,
-}
-
-claims! {
-    newest first:
-    on_many_threads_no_permit_is_lost_and_no_waiter_forgotten,
-    on_many_threads_every_waiter_is_woken_when_permits_return_by_time,
-}
-
-claims! {
-    fair:
-    on_many_threads_no_permit_is_lost_and_no_waiter_forgotten,
+    bare:
+    on_many_threads_no_permit_is_lost_and_no_waiter_forgotten: in_order newest fair,
+    on_many_threads_every_waiter_is_woken_when_permits_return_by_time: in_order newest,
 }
 
 /// A small generator of numbers, one a task.

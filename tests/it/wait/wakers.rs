@@ -18,26 +18,16 @@ use super::{Kind, Request, runtime_with_threads};
 use crate::timed::{ms, now, since};
 
 claims! {
-    a_waker_may_ask_the_limit,
-    a_waker_may_cancel_a_request,
-}
-
-paused_claims! {
-    a_waker_may_ask_the_limit_when_it_is_dropped,
-    a_waker_that_is_woken_by_the_timer_on_the_spot_may_ask_the_limit,
-    a_waker_may_wake_another_waiter_and_ask_for_it,
+    bare:
+    a_waker_may_ask_the_limit: in_order fair,
+    a_waker_may_cancel_a_request: in_order fair,
 }
 
 claims! {
-    fair:
-    a_waker_may_ask_the_limit,
-    a_waker_may_cancel_a_request,
-}
-
-paused_claims! {
-    fair:
-    a_waker_may_ask_the_limit_when_it_is_dropped,
-    a_waker_may_wake_another_waiter_and_ask_for_it,
+    paused:
+    a_waker_may_ask_the_limit_when_it_is_dropped: in_order fair,
+    a_waker_that_is_woken_by_the_timer_on_the_spot_may_ask_the_limit: in_order,
+    a_waker_may_wake_another_waiter_and_ask_for_it: in_order fair,
 }
 
 /// Asks the limit when it is woken.
