@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::remote::connection::sleep;
 use crate::remote::{
@@ -26,9 +26,6 @@ pub(super) trait Rule:
 {
     fn capacity(&self) -> u32;
 
-    /// How long it takes until a spent limit is fresh again.
-    fn refills_in(&self) -> Duration;
-
     /// The part of the limit that each of these replicas may use alone.
     fn share_of(&self, replicas: u32) -> Self;
 
@@ -38,15 +35,16 @@ pub(super) trait Rule:
         assert_eq!(spent, Decision::Pass);
         state
     }
+
+    /// How long it takes until a spent limit is fresh again.
+    fn refills_in(&self) -> Duration {
+        self.settled_at(&self.spent(Tick::ZERO)).since(Tick::ZERO)
+    }
 }
 
 impl Rule for SlidingLog {
     fn capacity(&self) -> u32 {
         self.limit()
-    }
-
-    fn refills_in(&self) -> Duration {
-        self.window()
     }
 
     fn share_of(&self, replicas: u32) -> Self {
@@ -57,10 +55,6 @@ impl Rule for SlidingLog {
 impl Rule for TokenBucket {
     fn capacity(&self) -> u32 {
         self.burst()
-    }
-
-    fn refills_in(&self) -> Duration {
-        self.rate().period() * self.burst() / self.rate().permits()
     }
 
     fn share_of(&self, replicas: u32) -> Self {
@@ -74,10 +68,6 @@ impl Rule for Interval {
         1
     }
 
-    fn refills_in(&self) -> Duration {
-        self.interval()
-    }
-
     fn share_of(&self, replicas: u32) -> Self {
         Self::every(self.interval() * replicas)
     }
@@ -88,7 +78,6 @@ impl Rule for Interval {
 pub(super) struct Server<P: Rule> {
     world: Arc<Mutex<World<P>>>,
     jobs: mpsc::UnboundedSender<Job<P>>,
-    thawed: Arc<Notify>,
 }
 
 /// What the server has and how it behaves. Tests change the fields at any time.
@@ -115,7 +104,7 @@ pub(super) struct World<P: Rule> {
     /// The same for calls with this key.
     pub(super) key_reply_in: HashMap<u32, Duration>,
     busy_until: Tick,
-    is_frozen: bool,
+    is_frozen: watch::Sender<bool>,
     /// Whether calls are run and their replies are lost.
     pub(super) loses_replies: bool,
     lost: Vec<Delivery>,
@@ -128,10 +117,8 @@ pub(super) struct World<P: Rule> {
     /// Whether the client library panics in each call, and when it connects.
     pub(super) panics: bool,
     pub(super) panics_on_connecting: bool,
-    /// The calls that the server has run: when each was sent, when it was run, and the number of its keys.
-    pub(super) calls: Vec<(Tick, Tick, usize)>,
-    /// The tasks of the clients that have sent these calls.
-    pub(super) tasks: Vec<tokio::task::Id>,
+    /// The calls that the server has run.
+    pub(super) calls: Vec<Call>,
     /// The permits that passed and were not returned: when, by the local clock and the server's, and how many.
     pub(super) counted: Vec<(Tick, u64, u32)>,
     /// The overrides, by the version of their last change, and the first version.
@@ -139,18 +126,28 @@ pub(super) struct World<P: Rule> {
     first_version: u64,
     /// How many overrides one reply has at most.
     pub(super) most_overrides: usize,
-    /// When overrides were read, and the version that the client knew.
-    pub(super) reads: Vec<(Tick, u64)>,
+    /// When overrides were read.
+    pub(super) reads: Vec<Tick>,
     /// How each read and change of overrides fails.
     pub(super) override_failure: Option<Failure>,
     /// Whether the replies to them are lost.
     pub(super) loses_overrides: bool,
 }
 
+/// A call with questions.
+pub(super) struct Call {
+    /// The task of the client.
+    pub(super) task: tokio::task::Id,
+    sent: Tick,
+    run: Tick,
+    pub(super) keys: usize,
+}
+
 /// The end of a pause, a mode, and the replaced and the new parameters.
 type Kept<P> = (u64, Mode, Option<[P; 2]>);
 
 /// What the server stores under a key.
+#[derive(Clone)]
 struct KeyState<P: Rule> {
     state: P::State,
     /// The state before the first of the grants.
@@ -198,7 +195,7 @@ impl<P: Rule> Server<P> {
             reply_in: Duration::ZERO,
             key_reply_in: HashMap::new(),
             busy_until: Tick::ZERO,
-            is_frozen: false,
+            is_frozen: watch::Sender::new(false),
             loses_replies: false,
             lost: Vec::new(),
             late_after_reply: Duration::ZERO,
@@ -207,7 +204,6 @@ impl<P: Rule> Server<P> {
             panics: false,
             panics_on_connecting: false,
             calls: Vec::new(),
-            tasks: Vec::new(),
             counted: Vec::new(),
             overrides: BTreeMap::new(),
             first_version: 0,
@@ -219,15 +215,13 @@ impl<P: Rule> Server<P> {
         let server = Self {
             world: Arc::new(Mutex::new(world)),
             jobs,
-            thawed: Arc::default(),
         };
         let mut world = server.world();
         world.now();
         // A server that has run for an hour.
         world.started = world.time() - 3_600_000_000;
         drop(world);
-        let (world, thawed) = (Arc::clone(&server.world), Arc::clone(&server.thawed));
-        tokio::spawn(serve(world, thawed, received));
+        tokio::spawn(serve(Arc::clone(&server.world), received));
         server
     }
 
@@ -238,13 +232,12 @@ impl<P: Rule> Server<P> {
 
     /// Calls are received and not run.
     pub(super) fn freeze(&self) {
-        self.world().is_frozen = true;
+        self.world().is_frozen.send_replace(true);
     }
 
     /// The calls that were received meanwhile are run.
     pub(super) fn thaw(&self) {
-        self.world().is_frozen = false;
-        self.thawed.notify_one();
+        self.world().is_frozen.send_replace(false);
     }
 
     /// Breaks the open connections. New ones can be made.
@@ -318,12 +311,9 @@ impl<P: Rule> fmt::Debug for Server<P> {
 }
 
 /// The server's task: runs the calls one after another.
-async fn serve<P: Rule>(
-    world: Arc<Mutex<World<P>>>,
-    thawed: Arc<Notify>,
-    mut jobs: mpsc::UnboundedReceiver<Job<P>>,
-) {
+async fn serve<P: Rule>(world: Arc<Mutex<World<P>>>, mut jobs: mpsc::UnboundedReceiver<Job<P>>) {
     let world = || world.lock().unwrap();
+    let mut is_frozen = world().is_frozen.subscribe();
     while let Some(job) = jobs.recv().await {
         let (now, done_at) = {
             let mut world = world();
@@ -334,9 +324,7 @@ async fn serve<P: Rule>(
             (world.now(), world.busy_until)
         };
         wait(done_at.since(now)).await;
-        while world().is_frozen {
-            thawed.notified().await;
-        }
+        let _ = is_frozen.wait_for(|is_frozen| !is_frozen).await;
         let mut world = world();
         if *world.unbroken_from.borrow() > job.connection {
             continue;
@@ -394,7 +382,7 @@ impl<P: Rule> World<P> {
     /// The longest that one of the last hundred calls waited at the server.
     pub(super) fn longest_call(&self) -> Duration {
         let last = self.calls.iter().rev().take(100);
-        last.map(|(sent, run, _)| run.since(*sent)).max().unwrap()
+        last.map(|call| call.run.since(call.sent)).max().unwrap()
     }
 
     fn decide(
@@ -471,9 +459,8 @@ impl<P: Rule> World<P> {
         if self.overrides.is_empty() {
             self.first_version = version;
         }
-        let known = self.overrides.iter();
-        let known = known.filter(|(_, (of, _))| of == name);
-        let known = known.map(|(version, _)| *version).next();
+        let known = self.overrides.iter().find(|(_, (of, _))| of == name);
+        let known = known.map(|(version, _)| *version);
         let known = known.and_then(|version| self.overrides.remove(&version));
         let (_, mut kept) = known.unwrap_or_default();
         match change {
@@ -487,7 +474,7 @@ impl<P: Rule> World<P> {
 
     fn changes_since(&mut self, (since, _): (u64, bool)) -> Changes<P> {
         let (now, time) = (self.now(), self.time());
-        self.reads.push((now, since));
+        self.reads.push(now);
         let mut version = self.overrides.last_key_value().map_or(0, |(last, _)| *last);
         let is_known = version > 0 && (self.first_version..=version).contains(&since);
         let from = if is_known { since + 1 } else { 0 };
@@ -572,17 +559,6 @@ impl<P: Rule> World<P> {
                 }
                 (kept, false)
             }
-        }
-    }
-}
-
-impl<P: Rule> Clone for KeyState<P> {
-    fn clone(&self) -> Self {
-        Self {
-            state: self.state.clone(),
-            before: self.before.clone(),
-            grants: self.grants.clone(),
-            written_at: self.written_at,
         }
     }
 }
@@ -743,14 +719,19 @@ impl<P: Rule> Store for Client<P> {
         assert!(!panics, "the client library panics in a call");
         let keys = asks.iter().map(|ask| ask.limit.0).collect();
         let (health, asks) = (health.clone(), asks.to_vec());
-        let sent = connection.server.world().now();
-        connection.server.world().tasks.push(tokio::task::id());
+        let (task, sent) = (tokio::task::id(), connection.server.world().now());
         let decide = move |world: &mut World<P>| {
             if let Some(failure) = &world.failure {
                 return Err(failure.clone());
             }
-            let now = world.now();
-            world.calls.push((sent, now, asks.len()));
+            let (run, keys) = (world.now(), asks.len());
+            let call = Call {
+                task,
+                sent,
+                run,
+                keys,
+            };
+            world.calls.push(call);
             let replies = asks.iter().map(|ask| world.decide(&health, ask)).collect();
             Ok((world.time(), replies))
         };

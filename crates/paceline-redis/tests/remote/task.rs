@@ -1,24 +1,18 @@
 //! The task of the batcher.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::thread;
 
-use testkit::clock::Stopwatch;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use super::server::Server;
-use super::{MINUTE, Process, ms, one, plenty, process, settle};
-use crate::remote::OutagePolicy;
-use crate::remote::connection::sleep;
-use paceline::policy::SlidingLog;
+use super::*;
 
 /// In how many tasks the calls were made, of which there were this many.
 fn tasks(server: &Server<SlidingLog>) -> (usize, usize) {
     let world = server.world();
-    let tasks: HashSet<_> = world.tasks.iter().collect();
-    (tasks.len(), world.tasks.len())
+    let tasks: HashSet<_> = world.calls.iter().map(|call| call.task).collect();
+    (tasks.len(), world.calls.len())
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,11 +33,15 @@ async fn a_thousand_decisions_are_made_in_one_task() {
     assert_eq!(tasks(&server), (1, 1_000));
 }
 
+fn alive_tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_task_ends_with_the_last_handle() {
     let server = Server::start();
     settle().await;
-    let before = Handle::current().metrics().num_alive_tasks();
+    let before = alive_tasks();
     let process = process(&server, OutagePolicy::closed()).await;
     let limit = process.limit(0, SlidingLog::new(1, MINUTE));
     let connection = Arc::downgrade(&process.batcher.connection);
@@ -53,10 +51,10 @@ async fn the_task_ends_with_the_last_handle() {
     let other = Process::clone(&process);
     drop((process, limit));
     settle().await;
-    assert_eq!(Handle::current().metrics().num_alive_tasks(), before + 1);
+    assert_eq!(alive_tasks(), before + 1);
     drop((waiter, other));
     settle().await;
-    assert_eq!(Handle::current().metrics().num_alive_tasks(), before);
+    assert_eq!(alive_tasks(), before);
     assert!(connection.upgrade().is_none());
 }
 
@@ -64,7 +62,7 @@ async fn the_task_ends_with_the_last_handle() {
 async fn the_task_ends_after_a_call_whose_caller_and_limit_are_gone() {
     let server = Server::start();
     settle().await;
-    let before = Handle::current().metrics().num_alive_tasks();
+    let before = alive_tasks();
     let process = process(&server, OutagePolicy::closed()).await;
     server.world().reply_in = ms(10);
     let asking = process.limit(0, SlidingLog::new(3, MINUTE)).join(2);
@@ -74,14 +72,14 @@ async fn the_task_ends_after_a_call_whose_caller_and_limit_are_gone() {
     sleep(ms(50)).await;
     settle().await;
     // Asked, and returned.
-    assert_eq!(server.world().calls.len(), 2);
-    assert_eq!(Handle::current().metrics().num_alive_tasks(), before);
+    assert_eq!(calls(&server), 2);
+    assert_eq!(alive_tasks(), before);
 }
 
 /// A paused clock advances to the next timer while all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn an_idle_task_holds_no_timer() {
-    let (_server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, MINUTE)).await;
+    let (_server, _process, limit) = closed(SlidingLog::new(1, MINUTE)).await;
     limit.acquire(1).await.unwrap();
     // It waits for a minute, and then for nothing.
     let waiter = limit.join(1);
