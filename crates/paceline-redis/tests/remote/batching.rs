@@ -5,7 +5,7 @@ use super::*;
 /// The number of keys of each call, in order.
 fn sizes(server: &Server<SlidingLog>) -> Vec<usize> {
     let world = server.world();
-    world.calls.iter().map(|call| call.keys).collect()
+    world.calls.iter().map(|(_, keys, _)| *keys).collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,7 +83,7 @@ async fn a_server_that_takes_most_of_the_deadline_can_be_used() {
 async fn a_permit_of_a_call_longer_than_100_ms_can_be_used() {
     let server = Server::start();
     server.world().reply_in = ms(150);
-    let process = Process::with(&server, OutagePolicy::closed(), MINUTE, 64);
+    let process = Process::with(&server, OutagePolicy::closed(), MINUTE);
     let limit = process.limit(0, plenty());
     limit.acquire(1).await.unwrap();
     limit.acquire(1).await.unwrap();

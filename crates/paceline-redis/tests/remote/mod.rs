@@ -55,18 +55,12 @@ struct Process<P: Rule> {
 impl<P: Rule> Process<P> {
     /// It does not connect yet.
     fn of(server: &Server<P>, outage_policy: OutagePolicy) -> Self {
-        Self::with(server, outage_policy, DEADLINE, 64)
+        Self::with(server, outage_policy, DEADLINE)
     }
 
-    fn with(
-        server: &Server<P>,
-        outage_policy: OutagePolicy,
-        deadline: Duration,
-        keys_per_call: usize,
-    ) -> Self {
+    fn with(server: &Server<P>, outage_policy: OutagePolicy, deadline: Duration) -> Self {
         let client = Client {
             server: server.clone(),
-            keys_per_call,
         };
         let connection = Arc::new(Connection::new(client, deadline));
         Self {

@@ -26,6 +26,10 @@ fn late(seed: u64) -> Duration {
     prefetch(seed).map_or(DEADLINE, |(_, lasts)| lasts) + ms(100)
 }
 
+/// In how many ways the server and the network behave, and how many of them keep the deadline.
+const WAYS: u32 = 25;
+const PUNCTUAL_WAYS: u32 = 1;
+
 /// When permits were used, and how many.
 type Uses = Vec<(Duration, u32)>;
 
@@ -40,6 +44,7 @@ fn run<P: Rule>(
     processes: u32,
     policy: &P,
     outage_policy: OutagePolicy,
+    ways: u32,
 ) -> (Server<P>, Uses) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().start_paused(true).build().unwrap();
@@ -59,7 +64,7 @@ fn run<P: Rule>(
             }
             limits.push((process, limit));
         }
-        trouble(&mut random, &server).await;
+        trouble(&mut random, &server, ways).await;
         heal(&server);
         // Requests that go on, and new ones.
         let all_done = within(MINUTE, callers.join_all()).await;
@@ -124,20 +129,21 @@ async fn call<P: Rule>(mut random: Rng, server: &Server<P>, limit: Limit<P>, use
     }
 }
 
-async fn trouble<P: Rule>(random: &mut Rng, server: &Server<P>) {
+async fn trouble<P: Rule>(random: &mut Rng, server: &Server<P>, ways: u32) {
     let watch = Stopwatch::start();
     while watch.elapsed() < TROUBLE {
-        match random.u32(0..24) {
-            0..3 => server.world().reply_in = ms(random.u64(0..30)),
-            3 => server.world().per_call = ms(random.u64(0..20)),
-            4 => server.world().loses_replies = true,
-            5 => server.cut(),
-            6 => server.freeze(),
-            7 => server.kill(),
-            8 => server.restart(),
-            9 => server.world().failure = Some(Failure::Unavailable("loading".into())),
-            10 => server.world().failure = Some(Failure::Fault("no permission".into())),
-            11 => server.world().late_after_reply = ms(random.u64(1..300)),
+        match random.u32(0..ways) {
+            0 => server.world().reply_in = ms(random.u64(0..24)),
+            1..4 => server.world().reply_in = ms(random.u64(0..30)),
+            4 => server.world().per_call = ms(random.u64(0..20)),
+            5 => server.world().loses_replies = true,
+            6 => server.cut(),
+            7 => server.freeze(),
+            8 => server.kill(),
+            9 => server.restart(),
+            10 => server.world().failure = Some(Failure::Unavailable("loading".into())),
+            11 => server.world().failure = Some(Failure::Fault("no permission".into())),
+            12 => server.world().late_after_reply = ms(random.u64(1..300)),
             _ => heal(server),
         }
         sleep(ms(random.u64(1..150))).await;
@@ -170,7 +176,7 @@ fn assert_counted(seed: u64, counted: &Uses, mut uses: Uses) {
 /// No window of the server holds more permits than that, and callers use no others.
 fn assert_closed<P: Rule>(policy: &P, window: Duration, most: u32) {
     for seed in seeds() {
-        let (server, uses) = run(seed, 2, policy, OutagePolicy::closed());
+        let (server, uses) = run(seed, 2, policy, OutagePolicy::closed(), WAYS);
         let counted = counted(&server);
         assert_counted(seed, &counted, uses);
         let found = most_within(window, counted);
@@ -193,13 +199,30 @@ fn a_closed_interval_passes_only_what_the_server_counted_within_its_bound() {
     assert_closed(&Interval::every(ms(20)), ms(20), 1);
 }
 
+/// The permits of requests that leave or change their cost are returned, and waiters that leave count nothing.
+#[test]
+fn of_a_punctual_server_callers_use_what_it_counts_and_no_more() {
+    for seed in seeds().filter(|seed| prefetch(*seed).is_none()) {
+        let log = SlidingLog::new(LIMIT, WINDOW);
+        let (server, uses) = run(seed, 2, &log, OutagePolicy::closed(), PUNCTUAL_WAYS);
+        let used: u32 = uses.iter().map(|(_, cost)| cost).sum();
+        assert_eq!(super::counted(&server), used, "seed {seed}");
+    }
+}
+
 #[test]
 fn insured_processes_keep_their_bound_and_pass_their_shares_on_top_of_what_others_pass() {
     for (processes, seed) in
         (1..=2).flat_map(|processes| seeds().map(move |seed| (processes, seed)))
     {
         let log = SlidingLog::new(LIMIT, WINDOW);
-        let (_, uses) = run(seed, processes, &log, OutagePolicy::insured(processes));
+        let (_, uses) = run(
+            seed,
+            processes,
+            &log,
+            OutagePolicy::insured(processes),
+            WAYS,
+        );
         let found = most_within(WINDOW.saturating_sub(late(seed)), uses);
         assert!(
             found <= processes * LIMIT,
@@ -212,7 +235,7 @@ fn insured_processes_keep_their_bound_and_pass_their_shares_on_top_of_what_other
 fn an_open_log_passes_more_only_during_trouble() {
     for seed in seeds() {
         let log = SlidingLog::new(LIMIT, WINDOW);
-        let (_, uses) = run(seed, 2, &log, OutagePolicy::open());
+        let (_, uses) = run(seed, 2, &log, OutagePolicy::open(), WAYS);
         assert!(!uses.is_empty());
     }
 }

@@ -117,8 +117,8 @@ pub(super) struct World<P: Rule> {
     /// Whether the client library panics in each call, and when it connects.
     pub(super) panics: bool,
     pub(super) panics_on_connecting: bool,
-    /// The calls that the server has run.
-    pub(super) calls: Vec<Call>,
+    /// The calls that the server has run: the client's task, the number of keys, and how long it waited at the server.
+    pub(super) calls: Vec<(tokio::task::Id, usize, Duration)>,
     /// The permits that passed and were not returned: when, by the local clock and the server's, and how many.
     pub(super) counted: Vec<(Tick, u64, u32)>,
     /// The overrides, by the version of their last change, and the first version.
@@ -132,15 +132,6 @@ pub(super) struct World<P: Rule> {
     pub(super) override_failure: Option<Failure>,
     /// Whether the replies to them are lost.
     pub(super) loses_overrides: bool,
-}
-
-/// A call with questions.
-pub(super) struct Call {
-    /// The task of the client.
-    pub(super) task: tokio::task::Id,
-    sent: Tick,
-    run: Tick,
-    pub(super) keys: usize,
 }
 
 /// The end of a pause, a mode, and the replaced and the new parameters.
@@ -382,7 +373,7 @@ impl<P: Rule> World<P> {
     /// The longest that one of the last hundred calls waited at the server.
     pub(super) fn longest_call(&self) -> Duration {
         let last = self.calls.iter().rev().take(100);
-        last.map(|call| call.run.since(call.sent)).max().unwrap()
+        last.map(|(.., waited)| *waited).max().unwrap()
     }
 
     fn decide(
@@ -610,7 +601,6 @@ impl Stamp {
 #[derive(Clone, Debug)]
 pub(super) struct Client<P: Rule> {
     pub(super) server: Server<P>,
-    pub(super) keys_per_call: usize,
 }
 
 /// An open connection, and its number.
@@ -671,7 +661,7 @@ impl<P: Rule> Store for Client<P> {
     }
 
     fn keys_per_call(&self) -> usize {
-        self.keys_per_call
+        64
     }
 
     fn params((_, policy): &(u32, P)) -> &P {
@@ -724,14 +714,8 @@ impl<P: Rule> Store for Client<P> {
             if let Some(failure) = &world.failure {
                 return Err(failure.clone());
             }
-            let (run, keys) = (world.now(), asks.len());
-            let call = Call {
-                task,
-                sent,
-                run,
-                keys,
-            };
-            world.calls.push(call);
+            let waited = world.now().since(sent);
+            world.calls.push((task, asks.len(), waited));
             let replies = asks.iter().map(|ask| world.decide(&health, ask)).collect();
             Ok((world.time(), replies))
         };

@@ -11,7 +11,7 @@ use super::*;
 /// In how many tasks the calls were made, of which there were this many.
 fn tasks(server: &Server<SlidingLog>) -> (usize, usize) {
     let world = server.world();
-    let tasks: HashSet<_> = world.calls.iter().map(|call| call.task).collect();
+    let tasks: HashSet<_> = world.calls.iter().map(|(task, ..)| task).collect();
     (tasks.len(), world.calls.len())
 }
 
@@ -102,7 +102,7 @@ fn runtimes_that_take_turns_have_one_task_each_and_wait_for_no_other() {
     let mut servers = Builder::new_multi_thread();
     let servers = servers.worker_threads(1).enable_all().build().unwrap();
     let server = servers.block_on(async { Server::start() });
-    let process = Process::with(&server, OutagePolicy::closed(), MINUTE, 64);
+    let process = Process::with(&server, OutagePolicy::closed(), MINUTE);
     servers.block_on(process.connect());
     let limit = process.limit(0, plenty());
     let runtimes = [(); 3].map(|()| {
