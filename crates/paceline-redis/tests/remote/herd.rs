@@ -35,7 +35,7 @@ async fn herd(
 }
 
 /// A pool of leases of which one can be held.
-fn pool(process: &Process<TokenBucket>) -> Arc<LeasePool<Client<TokenBucket>>> {
+fn pool(process: &Process<TokenBucket>) -> Arc<LeasePool<Server<TokenBucket>>> {
     let class = ClassConfig::new("key".into(), 1, 1, OutagePolicy::open()).unwrap();
     LeasePool::new(&process.batcher, MINUTE, vec![class], None).unwrap()
 }

@@ -35,7 +35,7 @@ fn asked() -> (LeaseQueue<()>, oneshot::Receiver<()>) {
     (queue, answer)
 }
 
-fn next_step(queue: &mut LeaseQueue<()>, now: Tick, is_down: bool) -> Step<Client<SlidingLog>> {
+fn next_step(queue: &mut LeaseQueue<()>, now: Tick, is_down: bool) -> Step<Server<SlidingLog>> {
     queue.next_step(now, 1, is_down)
 }
 

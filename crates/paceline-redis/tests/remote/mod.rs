@@ -34,7 +34,7 @@ use super::{
     Batcher, CallError, Change, Connection, Decided, Failure, KeyQueue, LimitConfig, LimitHandle,
     OutagePolicy, ServerError, ServerStats, Task, WaitMode, within,
 };
-use server::{Client, Rule, Server};
+use server::{Rule, Server};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -48,7 +48,7 @@ const fn ms(millis: u64) -> Duration {
 /// One process of a fleet: a connection, and its batcher.
 #[derive(Clone, Debug)]
 struct Process<P: Rule> {
-    batcher: Arc<Batcher<Client<P>>>,
+    batcher: Arc<Batcher<Server<P>>>,
     outage_policy: OutagePolicy,
 }
 
@@ -59,10 +59,7 @@ impl<P: Rule> Process<P> {
     }
 
     fn with(server: &Server<P>, outage_policy: OutagePolicy, deadline: Duration) -> Self {
-        let client = Client {
-            server: server.clone(),
-        };
-        let connection = Arc::new(Connection::new(client, deadline));
+        let connection = Arc::new(Connection::new(server.clone(), deadline));
         Self {
             batcher: Arc::new(Batcher::new(connection, "app".into())),
             outage_policy,
@@ -120,7 +117,7 @@ impl<P: Rule> Process<P> {
 }
 
 fn retune<P: Rule>(
-    made_with: &mut LimitConfig<P, Client<P>>,
+    made_with: &mut LimitConfig<P, Server<P>>,
     (_, old): &mut (u32, P),
     policy: &P,
 ) -> Option<()> {
@@ -131,7 +128,7 @@ fn retune<P: Rule>(
     Some(())
 }
 
-type Limit<P> = LimitHandle<P, Client<P>>;
+type Limit<P> = LimitHandle<P, Server<P>>;
 
 impl<P: Rule> Limit<P> {
     /// The same limit, as if a part of it counted requests.

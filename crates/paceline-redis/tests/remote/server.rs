@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -73,7 +72,7 @@ impl Rule for Interval {
     }
 }
 
-/// The server. A clone is the same server.
+/// The server, and the store of each process. A clone is the same server.
 #[derive(Clone)]
 pub(super) struct Server<P: Rule> {
     world: Arc<Mutex<World<P>>>,
@@ -259,40 +258,6 @@ impl<P: Rule> Server<P> {
         world.states.clear();
         world.overrides.clear();
     }
-
-    /// Sends a job over the connection, and waits for the reply.
-    async fn ask<T: Send + 'static>(
-        &self,
-        connection: u64,
-        keys: Vec<u32>,
-        work: impl FnOnce(&mut World<P>) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        let (reply, answer) = oneshot::channel();
-        let run = |world: &mut World<P>| {
-            let done = work(world);
-            Box::new(move || drop(reply.send(done))) as Delivery
-        };
-        let (sent, mut unbroken_from) = {
-            let mut world = self.world();
-            (world.now(), world.unbroken_from.subscribe())
-        };
-        let broken = || Failure::Unreachable("the connection broke".into());
-        if *unbroken_from.borrow() > connection {
-            return Err(broken());
-        }
-        let job = Job {
-            connection,
-            keys,
-            sent,
-            run: Box::new(run),
-        };
-        self.jobs.send(job).map_err(|_| broken())?;
-        tokio::select! {
-            biased;
-            answer = answer => answer.map_err(|_| broken()),
-            _ = unbroken_from.wait_for(|first| *first > connection) => Err(broken()),
-        }
-    }
 }
 
 impl<P: Rule> fmt::Debug for Server<P> {
@@ -379,8 +344,8 @@ impl<P: Rule> World<P> {
     fn decide(
         &mut self,
         health: &ServerHealth,
-        ask: &Ask<Client<P>>,
-    ) -> Result<Reply<Client<P>>, Failure> {
+        ask: &Ask<Server<P>>,
+    ) -> Result<Reply<Server<P>>, Failure> {
         let (key, policy) = &ask.limit;
         if self.refused_keys.contains(key) {
             return Err(Failure::Fault("this key is refused".into()));
@@ -518,7 +483,7 @@ impl<P: Rule> World<P> {
         &mut self,
         now: u64,
         health: &ServerHealth,
-        ask: &Ask<Client<P>>,
+        ask: &Ask<Server<P>>,
     ) -> (KeyState<P>, bool) {
         let (key, policy) = &ask.limit;
         let known = ask
@@ -597,12 +562,6 @@ impl Stamp {
     }
 }
 
-/// The store of one process.
-#[derive(Clone, Debug)]
-pub(super) struct Client<P: Rule> {
-    pub(super) server: Server<P>,
-}
-
 /// An open connection, and its number.
 pub(super) struct Opened<P: Rule> {
     number: u64,
@@ -610,23 +569,48 @@ pub(super) struct Opened<P: Rule> {
 }
 
 impl<P: Rule> Opened<P> {
-    fn ask<T: Send + 'static>(
+    /// Sends a job over the connection, and waits for the reply.
+    async fn ask<T: Send + 'static>(
         &self,
         keys: Vec<u32>,
         work: impl FnOnce(&mut World<P>) -> T + Send + 'static,
-    ) -> impl Future<Output = Result<T, Failure>> + Send {
-        self.server.ask(self.number, keys, work)
+    ) -> Result<T, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let run = |world: &mut World<P>| {
+            let done = work(world);
+            Box::new(move || drop(reply.send(done))) as Delivery
+        };
+        let (sent, mut unbroken_from) = {
+            let mut world = self.server.world();
+            (world.now(), world.unbroken_from.subscribe())
+        };
+        let broken = || Failure::Unreachable("the connection broke".into());
+        if *unbroken_from.borrow() > self.number {
+            return Err(broken());
+        }
+        let job = Job {
+            connection: self.number,
+            keys,
+            sent,
+            run: Box::new(run),
+        };
+        self.server.jobs.send(job).map_err(|_| broken())?;
+        tokio::select! {
+            biased;
+            answer = answer => answer.map_err(|_| broken()),
+            _ = unbroken_from.wait_for(|first| *first > self.number) => Err(broken()),
+        }
     }
 }
 
-impl<P: Rule> Store for Client<P> {
+impl<P: Rule> Store for Server<P> {
     type Connection = Opened<P>;
     type Limit = (u32, P);
     type Params = P;
     type Memory = Stamp;
 
     async fn connect(&self) -> Result<Opened<P>, Failure> {
-        let mut world = self.server.world();
+        let mut world = self.world();
         world.attempts += 1;
         if world.panics_on_connecting {
             drop(world);
@@ -640,7 +624,7 @@ impl<P: Rule> Store for Client<P> {
         drop(world);
         Ok(Opened {
             number,
-            server: self.server.clone(),
+            server: self.clone(),
         })
     }
 
