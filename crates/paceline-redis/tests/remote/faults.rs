@@ -20,50 +20,36 @@ async fn the_fault_of_one_key_harms_no_other_key_of_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_key_is_asked_again_each_second() {
-    let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
-    server.world().refused_keys.insert(0);
-    let watch = Stopwatch::start();
-    let _waiter = limit.join(1);
-    for _ in 0..5 {
-        settle().await;
-        for _ in 0..10 {
-            let error = limit.acquire(1).await.unwrap_err().to_string();
-            assert_eq!(error, "the server refused: this key is refused");
+async fn a_refused_key_or_call_is_asked_again_each_second_and_is_no_outage() {
+    let refused = Failure::Fault("this key is refused".into());
+    for is_whole_call in [false, true] {
+        let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
+        if is_whole_call {
+            server.world().failure = Some(refused.clone());
+        } else {
+            server.world().refused_keys.insert(0);
         }
+        let watch = Stopwatch::start();
+        let _waiter = limit.join(1);
+        for _ in 0..5 {
+            settle().await;
+            for _ in 0..10 {
+                let error = limit.acquire(1).await.unwrap_err().to_string();
+                assert_eq!(error, "the server refused: this key is refused");
+            }
+            sleep(ms(1_000)).await;
+        }
+        settle().await;
+        let stats = process.stats();
+        assert_eq!((stats.faults, stats.outages, stats.passed_alone), (6, 0, 0));
+        assert!(process.is_up());
+        server.world().refused_keys.clear();
+        server.world().failure = None;
+        assert!(limit.acquire(1).await.is_err(), "it is not asked before");
         sleep(ms(1_000)).await;
+        limit.acquire(1).await.unwrap();
+        assert_eq!(watch.elapsed(), ms(6_000));
     }
-    settle().await;
-    assert_eq!(process.stats().faults, 6);
-    server.world().refused_keys.clear();
-    assert!(limit.acquire(1).await.is_err(), "it is not asked before");
-    sleep(ms(1_000)).await;
-    limit.acquire(1).await.unwrap();
-    assert_eq!(watch.elapsed(), ms(6_000));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_is_refused_as_a_whole_is_no_outage() {
-    let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
-    server.world().failure = Some(Failure::Fault("no permission".into()));
-    for _ in 0..5 {
-        limit.try_acquire(1).await.unwrap_err();
-        sleep(ms(1_000)).await;
-    }
-    let stats = process.stats();
-    assert_eq!((stats.faults, stats.outages, stats.passed_alone), (5, 0, 0));
-    assert!(process.is_up());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_serve_is_an_outage_and_no_fault() {
-    let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
-    server.world().failure = Some(Failure::Unavailable("loading".into()));
-    for _ in 0..10 {
-        assert!(limit.passes(1).await);
-    }
-    let stats = process.stats();
-    assert_eq!((stats.unavailable, stats.faults, stats.outages), (3, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,7 +49,7 @@ async fn a_permit_that_is_read_late_is_void_and_returned() {
 #[tokio::test(start_paused = true)]
 async fn queued_requests_are_answered_at_their_deadlines_during_silence() {
     let (server, _process, limit) = closed(plenty()).await;
-    server.world().loses_replies = true;
+    server.world().reply_in = NEVER;
     let asked = (0..30).map(|number| {
         let limit = limit.clone();
         async move {
@@ -65,29 +65,16 @@ async fn queued_requests_are_answered_at_their_deadlines_during_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_most_of_the_deadline_can_be_used() {
-    let server = Server::start();
-    server.world().reply_in = ms(24);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
-    let passed = passed_at(&limit, &[1; 100]).await;
-    assert!(
-        passed
-            .into_iter()
-            .eq((1..=100).map(|number| ms(24) * number))
-    );
-    process.assert_calm();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_permit_of_a_call_longer_than_100_ms_can_be_used() {
-    let server = Server::start();
-    server.world().reply_in = ms(150);
-    let process = Process::with(&server, OutagePolicy::closed(), MINUTE);
-    let limit = process.limit(0, plenty());
-    limit.acquire(1).await.unwrap();
-    limit.acquire(1).await.unwrap();
-    assert_eq!(process.stats().answered, 2);
+async fn a_server_that_takes_most_of_the_deadline_can_be_used_however_long_that_is() {
+    for (reply_in, deadline) in [(24, DEADLINE), (150, MINUTE)] {
+        let server = Server::start();
+        server.world().reply_in = ms(reply_in);
+        let process = Process::with(&server, OutagePolicy::closed(), deadline);
+        process.connect().await;
+        let passed = passed_at(&process.limit(0, plenty()), &[1; 100]).await;
+        assert!((1..=100).map(|number| ms(reply_in) * number).eq(passed));
+        process.assert_calm();
+    }
 }
 
 #[tokio::test(start_paused = true)]

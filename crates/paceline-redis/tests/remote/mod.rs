@@ -41,6 +41,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The default.
 const DEADLINE: Duration = Duration::from_millis(25);
 
+/// The way of a reply that is lost.
+const NEVER: Duration = Duration::from_secs(1_000_000);
+
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }

@@ -11,7 +11,7 @@ async fn the_breaker_opens_after_three_silent_deadlines_and_each_try_is_answered
         (OutagePolicy::open(), Decision::Pass, 5),
     ] {
         let (server, process, limit) = one(when_down, SlidingLog::new(1, MINUTE)).await;
-        server.world().loses_replies = true;
+        server.world().reply_in = NEVER;
         let watch = Stopwatch::start();
         for (outages, answered_at) in [(0, 25), (0, 50), (0, 75), (1, 75), (1, 75)] {
             assert_eq!(process.stats().outages, outages);
@@ -118,7 +118,7 @@ async fn an_insured_bucket_starts_empty_at_the_first_failure_and_fills_at_its_sh
     ] {
         let (server, process, limit) = one(OutagePolicy::insured(replicas), four_every(50)).await;
         if is_silent {
-            server.world().loses_replies = true;
+            server.world().reply_in = NEVER;
         } else {
             server.kill();
         }
@@ -231,6 +231,8 @@ async fn a_server_that_accepts_connections_and_cannot_serve_is_asked_less_and_le
     let stats = process.stats();
     assert!(stats.connects <= 24, "{stats:?}");
     assert_eq!((stats.passed_alone, stats.faults), (20, 0));
+    // Three opened the breaker, and then each.
+    assert_eq!(stats.unavailable, stats.outages + 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,7 +298,7 @@ async fn a_closed_limit_decides_nothing_without_the_server_but_what_it_has_denie
     assert_eq!(used_up.ask(1).await, Ok(Decision::Wait { retry_in }));
 
     // From the first silence on, before the breaker opens.
-    server.world().loses_replies = true;
+    server.world().reply_in = NEVER;
     for _ in 0..5 {
         assert_eq!(free.ask(1).await, outage(ms(100)));
     }
@@ -306,7 +308,7 @@ async fn a_closed_limit_decides_nothing_without_the_server_but_what_it_has_denie
     sleep(MINUTE).await;
     assert_eq!(used_up.ask(1).await, outage(ms(100)));
 
-    server.world().loses_replies = false;
+    server.world().reply_in = ms(0);
     process.connect().await;
     assert_eq!(used_up.ask(1).await, Ok(Decision::Pass));
 }
@@ -367,7 +369,7 @@ async fn a_waiter_is_undecided_only_while_the_server_does_not_answer() {
     let waiter = limit.join(1);
     settle().await;
     assert!(!waiter.queue.is_undecided());
-    server.world().loses_replies = true;
+    server.world().reply_in = NEVER;
     sleep(ms(499)).await;
     assert!(!waiter.queue.is_undecided());
     sleep(ms(1)).await;

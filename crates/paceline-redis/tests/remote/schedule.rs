@@ -135,8 +135,8 @@ async fn trouble<P: Rule>(random: &mut Rng, server: &Server<P>, ways: u32) {
         match random.u32(0..ways) {
             0 => server.world().reply_in = ms(random.u64(0..24)),
             1..4 => server.world().reply_in = ms(random.u64(0..30)),
-            4 => server.world().per_call = ms(random.u64(0..20)),
-            5 => server.world().loses_replies = true,
+            4 => server.world().per_key = ms(random.u64(0..20)),
+            5 => server.world().reply_in = NEVER,
             6 => server.cut(),
             7 => server.freeze(),
             8 => server.kill(),
@@ -153,9 +153,8 @@ async fn trouble<P: Rule>(random: &mut Rng, server: &Server<P>, ways: u32) {
 fn heal<P: Rule>(server: &Server<P>) {
     server.thaw();
     let mut world = server.world();
-    (world.reply_in, world.per_call) = (ms(0), ms(0));
-    (world.loses_replies, world.is_reachable) = (false, true);
-    world.failure = None;
+    (world.reply_in, world.per_key) = (ms(0), ms(0));
+    (world.failure, world.is_reachable) = (None, true);
 }
 
 /// Each use is of a permit that the server counted shortly before, and that was not returned.

@@ -16,14 +16,17 @@ use paceline::limiter::Mode;
 use paceline::policy::{Decision, Interval, Policy, SlidingLog, Status, TokenBucket};
 use paceline::time::{Clock, Rate, Tick};
 
-/// Larger limits do not say what they have left: it may be counted one by one.
-const MOST_COUNTED: u32 = 100;
-
 /// A policy that the server can keep.
 pub(super) trait Rule:
     Policy<State: Send> + Clone + PartialEq + fmt::Debug + Send + Sync + 'static
 {
-    fn capacity(&self) -> u32;
+    /// The largest cost.
+    fn capacity(&self) -> u32 {
+        match self.decide(&mut self.fresh(Tick::ZERO), Tick::ZERO, u32::MAX) {
+            Decision::Never { capacity } => capacity,
+            _ => u32::MAX,
+        }
+    }
 
     /// The part of the limit that each of these replicas may use alone.
     fn share_of(&self, replicas: u32) -> Self;
@@ -42,20 +45,12 @@ pub(super) trait Rule:
 }
 
 impl Rule for SlidingLog {
-    fn capacity(&self) -> u32 {
-        self.limit()
-    }
-
     fn share_of(&self, replicas: u32) -> Self {
         Self::new(self.limit() / replicas, self.window())
     }
 }
 
 impl Rule for TokenBucket {
-    fn capacity(&self) -> u32 {
-        self.burst()
-    }
-
     fn share_of(&self, replicas: u32) -> Self {
         let rate = Rate::new(self.rate().permits(), self.rate().period() * replicas);
         Self::new(rate, self.burst() / replicas)
@@ -85,7 +80,6 @@ pub(super) struct World<P: Rule> {
     clock: Clock,
     /// How far the server's clock was stepped, in microseconds.
     pub(super) step: i64,
-    run: u64,
     started: u64,
     states: HashMap<u32, KeyState<P>>,
     /// Whether connections can be opened.
@@ -95,8 +89,7 @@ pub(super) struct World<P: Rule> {
     connections: u64,
     /// Connections with smaller numbers are broken.
     unbroken_from: watch::Sender<u64>,
-    /// The time that the server works on a call, and on each of its keys.
-    pub(super) per_call: Duration,
+    /// The time that the server works on each key of a call.
     pub(super) per_key: Duration,
     /// The way of a reply.
     pub(super) reply_in: Duration,
@@ -104,9 +97,6 @@ pub(super) struct World<P: Rule> {
     pub(super) key_reply_in: HashMap<u32, Duration>,
     busy_until: Tick,
     is_frozen: watch::Sender<bool>,
-    /// Whether calls are run and their replies are lost.
-    pub(super) loses_replies: bool,
-    lost: Vec<Delivery>,
     /// By how much the client's process is late after the next reply.
     pub(super) late_after_reply: Duration,
     /// Keys for which the server refuses every request.
@@ -173,21 +163,17 @@ impl<P: Rule> Server<P> {
         let world = World {
             clock: Clock::new(),
             step: 0,
-            run: 1,
             started: 0,
             states: HashMap::new(),
             is_reachable: true,
             attempts: 0,
             connections: 0,
             unbroken_from: watch::Sender::new(0),
-            per_call: Duration::ZERO,
             per_key: Duration::ZERO,
             reply_in: Duration::ZERO,
             key_reply_in: HashMap::new(),
             busy_until: Tick::ZERO,
             is_frozen: watch::Sender::new(false),
-            loses_replies: false,
-            lost: Vec::new(),
             late_after_reply: Duration::ZERO,
             refused_keys: HashSet::new(),
             failure: None,
@@ -253,7 +239,6 @@ impl<P: Rule> Server<P> {
         self.cut();
         let mut world = self.world();
         world.is_reachable = true;
-        world.run += 1;
         world.started = world.time();
         world.states.clear();
         world.overrides.clear();
@@ -274,7 +259,7 @@ async fn serve<P: Rule>(world: Arc<Mutex<World<P>>>, mut jobs: mpsc::UnboundedRe
         let (now, done_at) = {
             let mut world = world();
             let keys = u32::try_from(job.keys.len()).unwrap();
-            let work = world.per_call + world.per_key * keys;
+            let work = world.per_key * keys;
             // Timers have a grid of a millisecond. The server's work has not.
             world.busy_until = world.busy_until.max(job.sent).after(work);
             (world.now(), world.busy_until)
@@ -286,10 +271,6 @@ async fn serve<P: Rule>(world: Arc<Mutex<World<P>>>, mut jobs: mpsc::UnboundedRe
             continue;
         }
         let delivery = (job.run)(&mut world);
-        if world.loses_replies {
-            world.lost.push(delivery);
-            continue;
-        }
         let of_keys = job
             .keys
             .iter()
@@ -391,9 +372,7 @@ impl<P: Rule> World<P> {
             }
         }
         reply.spent = ask.spent(reply.passed, reply.extra);
-        if policy.capacity() <= MOST_COUNTED {
-            reply.remaining = policy.room(&kept.state, tick(now));
-        }
+        reply.remaining = policy.room(&kept.state, tick(now));
         if ask.task != Task::Peek {
             if lost || reply.passed + reply.extra > 0 || !ask.returns.is_empty() {
                 kept.written_at = now;
@@ -634,7 +613,7 @@ impl<P: Rule> Store for Server<P> {
 
     async fn server_run(connection: &Opened<P>) -> Option<ServerRun> {
         let run = |world: &mut World<P>| ServerRun {
-            id: world.run.to_string().into(),
+            id: world.started.to_string().into(),
             uptime: (world.time().saturating_sub(world.started)) / 1_000_000,
         };
         connection.ask(Vec::new(), run).await.ok()

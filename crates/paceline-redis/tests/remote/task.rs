@@ -37,11 +37,16 @@ fn alive_tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_task_ends_with_the_last_handle() {
+/// A server, and how many tasks are alive without a process.
+async fn alone<P: Rule>() -> (Server<P>, usize) {
     let server = Server::start();
     settle().await;
-    let before = alive_tasks();
+    (server, alive_tasks())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_ends_with_the_last_handle() {
+    let (server, before) = alone().await;
     let process = process(&server, OutagePolicy::closed()).await;
     let limit = process.limit(0, SlidingLog::new(1, MINUTE));
     let connection = Arc::downgrade(&process.batcher.connection);
@@ -60,9 +65,7 @@ async fn the_task_ends_with_the_last_handle() {
 
 #[tokio::test(start_paused = true)]
 async fn the_task_ends_after_a_call_whose_caller_and_limit_are_gone() {
-    let server = Server::start();
-    settle().await;
-    let before = alive_tasks();
+    let (server, before) = alone().await;
     let process = process(&server, OutagePolicy::closed()).await;
     server.world().reply_in = ms(10);
     let asking = process.limit(0, SlidingLog::new(3, MINUTE)).join(2);
