@@ -195,12 +195,12 @@ mod tests {
             (Breaker::half_open(), "x", Some(0)),
             (Breaker::half_open(), ".xxx", Some(3)),
         ] {
-            let opened = calls.bytes().position(|call| match call {
-                b'x' => breaker.failed(),
-                _ => {
-                    breaker.succeeded();
-                    false
+            let opened = calls.bytes().position(|call| {
+                if call == b'x' {
+                    return breaker.failed();
                 }
+                breaker.succeeded();
+                false
             });
             assert_eq!(opened, opens_at, "{calls}");
         }

@@ -99,10 +99,7 @@ async fn permits_of_a_dropped_request_are_returned_alone_if_nothing_else_is_aske
 
 #[tokio::test(start_paused = true)]
 async fn a_returned_permit_is_never_the_permit_of_another() {
-    let server = Server::start();
-    let every = Interval::every(ms(20));
-    let (_processes, [far, near]) = two(&server, OutagePolicy::closed(), every).await;
-
+    let (server, _processes, [far, near]) = two(Interval::every(ms(20))).await;
     server.world().reply_in = ms(15);
     let cancelled = far.join(1);
     settle().await;

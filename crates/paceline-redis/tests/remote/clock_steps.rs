@@ -20,9 +20,7 @@ async fn a_clock_set_back_costs_one_window_and_one_lost_state_and_one_set_forwar
 
 #[tokio::test(start_paused = true)]
 async fn another_process_goes_on_too_when_the_clock_was_set_back() {
-    let server = Server::start();
-    let (_processes, limits) =
-        two(&server, OutagePolicy::closed(), SlidingLog::new(2, ms(100))).await;
+    let (server, _processes, limits) = two(SlidingLog::new(2, ms(100))).await;
     for limit in &limits {
         limit.acquire(1).await.unwrap();
     }

@@ -87,7 +87,7 @@ async fn a_panic_in_a_call_harms_no_other_call_under_way() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_on_connecting_is_a_failure_with_the_usual_pauses() {
     let server = Server::start();
-    server.world().panics_on_connecting = true;
+    server.world().panics = true;
     let process = Process::of(&server, OutagePolicy::closed());
     let limit = process.limit(0, plenty());
     let watch = Stopwatch::start();
@@ -100,6 +100,6 @@ async fn a_panic_on_connecting_is_a_failure_with_the_usual_pauses() {
     assert_eq!(process.stats().outages, 1);
     // After 0, 20, 60, 140, 300 and 550 ms, and then each 250 ms.
     assert_eq!(server.world().attempts, 11);
-    server.world().panics_on_connecting = false;
+    server.world().panics = false;
     limit.acquire(1).await.unwrap();
 }

@@ -17,19 +17,12 @@ async fn herd(
     keys: u32,
     limit: TokenBucket,
     time: Duration,
-) -> Vec<u32> {
+) -> Vec<usize> {
     let mut waiters = JoinSet::new();
     let watch = Stopwatch::start();
     for key in 0..keys {
         let limit = process.limit(key, limit);
-        waiters.spawn(async move {
-            let mut passed = 0;
-            let left = || time.saturating_sub(watch.elapsed());
-            while within(left(), limit.acquire(1)).await.is_some() {
-                passed += 1;
-            }
-            passed
-        });
+        waiters.spawn(async move { passing_until(&limit, watch, time).await.len() });
     }
     waiters.join_all().await
 }
@@ -43,29 +36,20 @@ fn pool(process: &Process<TokenBucket>) -> Arc<LeasePool<Server<TokenBucket>>> {
 #[tokio::test(start_paused = true)]
 async fn a_herd_of_lease_pools_is_no_outage() {
     let process = process(&slow(), OutagePolicy::open()).await;
-    let mut asking = JoinSet::new();
-    for _ in 0..10_000 {
-        let pool = pool(&process);
-        asking.spawn(async move {
-            assert_eq!(pool.in_use().await, Ok(vec![0]));
-            assert!(!pool.ask(0, false).await.unwrap().unwrap().is_local());
-        });
-    }
-    asking.join_all().await;
+    let pools: Vec<_> = (0..10_000).map(|_| pool(&process)).collect();
+    let asked = pools.iter().map(async |pool| {
+        assert_eq!(pool.in_use().await, Ok(vec![0]));
+        assert!(!pool.ask(0, false).await.unwrap().unwrap().is_local());
+    });
+    join_all(asked).await;
     process.assert_calm();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_herd_of_questions_outside_the_queues_is_no_outage() {
     let process = process(&slow(), OutagePolicy::open()).await;
-    let mut asking = JoinSet::new();
-    for key in 0..10_000 {
-        let limit = process.limit(key, TokenBucket::new(Rate::per_second(1), 3));
-        asking.spawn(async move { limit.take_all().await });
-    }
-    for taken in asking.join_all().await {
-        assert_eq!(taken, Ok(3));
-    }
+    let taken = (0..10_000).map(async |key| process.limit(key, four_every(1_000)).take_all().await);
+    assert_eq!(join_all(taken).await, vec![Ok(4); 10_000]);
     process.assert_calm();
 }
 
@@ -113,7 +97,7 @@ async fn an_overloaded_server_is_used_to_nine_tenths() {
         // Twice what the server can do.
         let bucket = TokenBucket::new(Rate::per_second(10), 1);
         let passed = herd(&process, 10_000, bucket, ms(600)).await;
-        let sum = passed.iter().sum::<u32>();
+        let sum = passed.iter().sum::<usize>();
         assert!(sum >= 27_000, "{sum}");
         process.assert_calm();
     }
@@ -196,7 +180,7 @@ async fn a_server_that_becomes_slow_gets_fewer_keys_at_a_time_and_more_when_it_i
         let before = process.stats().timeouts;
         let by_key = herd(&process, 3_000, bucket, ms(500)).await;
         assert_eq!(process.stats().timeouts, before);
-        passes.push(by_key.into_iter().sum::<u32>());
+        passes.push(by_key.into_iter().sum::<usize>());
         // A caller that tries is answered in time, behind the calls under way.
         let took = server.world().longest_call();
         assert!(took <= DEADLINE, "{took:?}");

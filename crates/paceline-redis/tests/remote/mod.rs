@@ -238,20 +238,13 @@ async fn distant<P: Rule>(reply_in: u64, policy: P) -> (Server<P>, Process<P>, L
     (server, process, limit)
 }
 
-/// Two connected processes with the same limit.
-async fn two<P: Rule>(
-    server: &Server<P>,
-    when_down: OutagePolicy,
-    policy: P,
-) -> ([Process<P>; 2], [Limit<P>; 2]) {
-    let processes = [
-        process(server, when_down).await,
-        process(server, when_down).await,
-    ];
-    let limits = processes
-        .each_ref()
-        .map(|process| process.limit(0, policy.clone()));
-    (processes, limits)
+/// Two connected processes with the same limit, closed while the server is down.
+async fn two<P: Rule>(policy: P) -> (Server<P>, [Process<P>; 2], [Limit<P>; 2]) {
+    let (server, process, limit) = closed(policy.clone()).await;
+    let other = Process::of(&server, OutagePolicy::closed());
+    other.connect().await;
+    let of_other = other.limit(0, policy);
+    (server, [process, other], [limit, of_other])
 }
 
 /// Tries until the process notices that the server is gone.
@@ -279,6 +272,21 @@ async fn passed_at<P: Rule>(limit: &Limit<P>, costs: &[u32]) -> Vec<Duration> {
     for cost in costs {
         limit.acquire(*cost).await.unwrap();
         passed.push(watch.elapsed());
+    }
+    passed
+}
+
+/// When permits pass until this time, of a caller that waits for one after another.
+async fn passing_until<P: Rule>(
+    limit: &Limit<P>,
+    watch: Stopwatch,
+    until: Duration,
+) -> Vec<(Duration, u32)> {
+    let left = || until.saturating_sub(watch.elapsed());
+    let mut passed = Vec::new();
+    while let Some(acquired) = within(left(), limit.acquire(1)).await {
+        acquired.unwrap();
+        passed.push((watch.elapsed(), 1));
     }
     passed
 }

@@ -163,12 +163,7 @@ async fn two_insured_processes_stay_inside_the_limit_over_an_outage() {
             replicas.spawn(async move {
                 // The second one notices the outage later, and its return too.
                 sleep((ms(250) + ms(lag)) * number + ms(1)).await;
-                let mut passed = Vec::new();
-                while watch.elapsed() < ms(5_000) {
-                    limit.acquire(1).await.unwrap();
-                    passed.push((watch.elapsed(), 1));
-                }
-                passed
+                passing_until(&limit, watch, ms(5_000)).await
             });
         }
         sleep(ms(300)).await;
@@ -196,18 +191,17 @@ async fn on_return_a_herd_of_keys_does_not_bring_the_server_down_again() {
     server.world().per_key = Duration::from_micros(20);
     server.kill();
     notice(&process, &first).await;
-    let mut waiters = JoinSet::new();
-    for key in 1..=5_000 {
-        let limit = process.limit(key, plenty());
-        waiters.spawn(async move { limit.acquire(1).await });
-    }
+    let limits = (1..=5_000).map(|key| process.limit(key, plenty()));
+    let waiters: Vec<_> = limits.map(|limit| acquiring(&limit, 1)).collect();
     sleep(ms(1_000)).await;
-    assert_eq!(waiters.len(), 5_000);
+    assert!(!waiters.iter().any(JoinHandle::is_finished));
 
     server.world().is_reachable = true;
     let before = process.stats();
     let watch = Stopwatch::start();
-    waiters.join_all().await;
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
     let after = process.stats();
     assert_eq!(after.timeouts, before.timeouts);
     assert_eq!((after.outages, after.connects), (1, 2));

@@ -25,13 +25,6 @@ impl<P: Rule> Limit<P> {
     }
 }
 
-/// Two connected processes with the same limit, closed while the server is down.
-async fn two_closed<P: Rule>(policy: P) -> (Server<P>, [Process<P>; 2], [Limit<P>; 2]) {
-    let server = Server::start();
-    let (processes, limits) = two(&server, OutagePolicy::closed(), policy).await;
-    (server, processes, limits)
-}
-
 /// How often overrides were read.
 fn reads<P: Rule>(server: &Server<P>) -> usize {
     server.world().reads.len()
@@ -103,7 +96,7 @@ async fn last<P: Rule>(limit: &Limit<P>, passes: bool) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_process_hears_of_a_pause_a_resume_and_a_retune_within_a_second_and_a_trip() {
-    let (server, _processes, [one, other]) = two_closed(plenty()).await;
+    let (server, _processes, [one, other]) = two(plenty()).await;
     server.world().reply_in = ms(3);
     assert!(other.passes(1).await);
     sleep(ms(300)).await;
@@ -126,7 +119,7 @@ async fn a_busy_process_hears_of_a_pause_a_resume_and_a_retune_within_a_second_a
 
 #[tokio::test(start_paused = true)]
 async fn the_first_request_after_a_long_idle_time_does_not_pass_a_paused_limit() {
-    let (server, _processes, [one, other]) = two_closed(plenty()).await;
+    let (server, _processes, [one, other]) = two(plenty()).await;
     server.world().reply_in = ms(3);
     assert!(other.passes(1).await);
     sleep(MINUTE).await;
@@ -148,7 +141,7 @@ async fn the_first_request_after_a_long_idle_time_does_not_pass_a_paused_limit()
 #[tokio::test(start_paused = true)]
 async fn a_waiter_of_an_hour_long_denial_wakes_within_a_second_of_a_change_elsewhere() {
     for is_paused in [false, true] {
-        let (server, _processes, [one, other]) = two_closed(SlidingLog::new(1, HOUR)).await;
+        let (server, _processes, [one, other]) = two(SlidingLog::new(1, HOUR)).await;
         server.world().reply_in = ms(3);
         assert!(one.passes(1).await);
         if is_paused {
@@ -209,7 +202,7 @@ async fn waiters_read_once_a_second_and_an_idle_process_never() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_pauses_in_two_processes_the_later_end_counts() {
-    let (_server, _processes, [one, other]) = two_closed(plenty()).await;
+    let (_server, _processes, [one, other]) = two(plenty()).await;
     let (long, short) = tokio::join!(one.pause(10 * SECOND), other.pause(2 * SECOND));
     long.and(short).unwrap();
     for limit in [&one, &other] {
@@ -228,7 +221,7 @@ async fn passes<P: Rule>(limit: &Limit<P>, switch: &Switch, cost: u32) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_off_makes_no_calls_and_hears_within_a_second_that_it_holds() {
-    let (server, processes, [one, other]) = two_closed(SlidingLog::new(1, HOUR)).await;
+    let (server, processes, [one, other]) = two(SlidingLog::new(1, HOUR)).await;
     let [of_one, of_other] = processes.each_ref().map(|process| process.switch("a"));
     processes[0].set_mode("a", Mode::Off).await;
     // The server was asked once, before this process knew.
@@ -384,7 +377,7 @@ async fn a_limit_that_is_watched_asks_and_passes_whatever_the_answer_is() {
 #[tokio::test(start_paused = true)]
 async fn waiters_pass_when_their_limit_is_only_watched_in_every_process() {
     for mode in [Mode::Shadow, Mode::Off] {
-        let (_server, processes, limits) = two_closed(SlidingLog::new(1, HOUR)).await;
+        let (_server, processes, limits) = two(SlidingLog::new(1, HOUR)).await;
         assert!(limits[0].passes(1).await);
         let [here, there] = [0, 1].map(|number| {
             let watch = Stopwatch::start();
@@ -404,7 +397,7 @@ async fn waiters_pass_when_their_limit_is_only_watched_in_every_process() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retune_holds_for_processes_with_the_replaced_parameters_and_no_others() {
-    let (server, _processes, [one, other]) = two_closed(SlidingLog::new(9, HOUR)).await;
+    let (server, _processes, [one, other]) = two(SlidingLog::new(9, HOUR)).await;
     let deployed = process(&server, OutagePolicy::closed()).await;
     let deployed = deployed.limit(0, SlidingLog::new(5, HOUR));
     one.retune(SlidingLog::new(3, HOUR)).await.unwrap();
@@ -421,7 +414,7 @@ async fn a_retune_holds_for_processes_with_the_replaced_parameters_and_no_others
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_costs_more_than_the_new_limit_is_refused() {
-    let (server, _processes, [one, other]) = two_closed(SlidingLog::new(9, HOUR)).await;
+    let (server, _processes, [one, other]) = two(SlidingLog::new(9, HOUR)).await;
     assert!(one.passes(9).await);
     let mut waiting = other.join(5);
     let _behind = other.join(1);
@@ -478,7 +471,7 @@ async fn what_is_known_stays_in_force_during_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn a_flushed_server_keeps_pauses_that_are_known_and_forgets_modes_and_parameters() {
     for restarts in [false, true] {
-        let (server, _processes, [one, other]) = two_closed(plenty()).await;
+        let (server, _processes, [one, other]) = two(plenty()).await;
         one.pause(10 * SECOND).await.unwrap();
         let third = process(&server, OutagePolicy::closed()).await;
         let (limit, switch) = (third.limit(1, plenty()), third.switch("a"));
@@ -541,7 +534,7 @@ async fn a_refused_read_stops_no_decision_and_is_repeated_after_ten_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn prefetched_permits_do_not_pass_a_limit_that_was_paused_a_second_ago() {
-    let (_server, processes, [one, _]) = two_closed(plenty()).await;
+    let (_server, processes, [one, _]) = two(plenty()).await;
     let other = processes[1].limit_with(0, plenty(), Some((1_000, MINUTE)));
     assert!(other.passes(1).await);
     one.pause(HOUR).await.unwrap();

@@ -85,11 +85,7 @@ async fn prefetches_exceed_a_window_by_at_most_their_sizes() {
                 passed.push((watch.elapsed(), 1));
                 sleep(ms(499)).await;
                 let until = watch.elapsed() + window;
-                let left = || until.saturating_sub(watch.elapsed());
-                while let Some(acquired) = within(left(), limit.acquire(1)).await {
-                    acquired.unwrap();
-                    passed.push((watch.elapsed(), 1));
-                }
+                passed.extend(passing_until(&limit, watch, until).await);
                 sleep(window).await;
             }
             passed

@@ -204,8 +204,8 @@ fn of_a_punctual_server_callers_use_what_it_counts_and_no_more() {
     for seed in seeds().filter(|seed| prefetch(*seed).is_none()) {
         let log = SlidingLog::new(LIMIT, WINDOW);
         let (server, uses) = run(seed, 2, &log, OutagePolicy::closed(), PUNCTUAL_WAYS);
-        let used: u32 = uses.iter().map(|(_, cost)| cost).sum();
-        assert_eq!(super::counted(&server), used, "seed {seed}");
+        let sum: u32 = uses.iter().map(|(_, cost)| cost).sum();
+        assert_eq!(super::counted(&server), sum, "seed {seed}");
     }
 }
 

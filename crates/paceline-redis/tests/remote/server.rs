@@ -75,7 +75,6 @@ pub(super) struct Server<P: Rule> {
 }
 
 /// What the server has and how it behaves. Tests change the fields at any time.
-#[expect(clippy::struct_excessive_bools, reason = "each is a way to fail")]
 pub(super) struct World<P: Rule> {
     clock: Clock,
     /// How far the server's clock was stepped, in microseconds.
@@ -105,7 +104,6 @@ pub(super) struct World<P: Rule> {
     pub(super) failure: Option<Failure>,
     /// Whether the client library panics in each call, and when it connects.
     pub(super) panics: bool,
-    pub(super) panics_on_connecting: bool,
     /// The calls that the server has run: the client's task, the number of keys, and how long it waited at the server.
     pub(super) calls: Vec<(tokio::task::Id, usize, Duration)>,
     /// The permits that passed and were not returned: when, by the local clock and the server's, and how many.
@@ -178,7 +176,6 @@ impl<P: Rule> Server<P> {
             refused_keys: HashSet::new(),
             failure: None,
             panics: false,
-            panics_on_connecting: false,
             calls: Vec::new(),
             counted: Vec::new(),
             overrides: BTreeMap::new(),
@@ -591,7 +588,7 @@ impl<P: Rule> Store for Server<P> {
     async fn connect(&self) -> Result<Opened<P>, Failure> {
         let mut world = self.world();
         world.attempts += 1;
-        if world.panics_on_connecting {
+        if world.panics {
             drop(world);
             panic!("the client library panics on connecting");
         }
