@@ -172,55 +172,56 @@ mod tests {
         }
     }
 
+    /// Batches of so many permits, counted at 1, 2 and so on, with their ends.
+    fn spare<const N: usize>(batches: [(u32, u64); N]) -> SparePermits {
+        let mut spare = SparePermits::default();
+        for (counted_at, (cost, until)) in (1..).zip(batches) {
+            spare.add(returned(cost, counted_at), at(until));
+        }
+        spare
+    }
+
     #[test]
     fn the_permits_added_first_go_first_and_each_batch_is_void_after_its_time() {
-        let mut spare = SparePermits::default();
-        assert_eq!(spare.take(at(0), 1), None);
-        spare.add(returned(3, 1), at(10));
-        spare.add(returned(4, 2), at(20));
+        let mut spare = spare([(3, 10), (4, 20)]);
         assert_eq!(spare.take(at(0), 2), Some((at(10), 1)));
         assert_eq!(spare.available(at(9)), 5);
         assert_eq!(spare.available(at(10)), 4);
         assert_eq!(spare.take(at(10), 5), None);
         assert_eq!(spare.take(at(19), 4), Some((at(20), 2)));
         assert_eq!(spare.available(at(19)), 0);
+        assert_eq!(spare.take(at(19), 1), None);
     }
 
     #[test]
     fn permits_from_two_batches_can_be_used_until_the_first_of_them_ends() {
         for ends in [[10, 20], [20, 10]] {
-            let mut spare = SparePermits::default();
-            spare.add(returned(3, 7), at(ends[0]));
-            spare.add(returned(4, 8), at(ends[1]));
-            assert_eq!(spare.take(at(0), 5), Some((at(10), 7)));
+            let mut spare = spare([(3, ends[0]), (4, ends[1])]);
+            assert_eq!(spare.take(at(0), 5), Some((at(10), 1)));
             assert_eq!(spare.available(at(0)), 2);
         }
     }
 
     #[test]
-    fn permits_are_returned_with_the_time_of_their_grant_even_if_they_are_void() {
-        let mut spare = SparePermits::default();
-        spare.add(returned(3, 7), at(20));
-        spare.add(returned(4, 8), at(10));
-        assert_eq!(spare.available(at(15)), 3);
-        assert_eq!(spare.take_all(), [returned(3, 7), returned(4, 8)]);
-        assert_eq!(spare.take_all(), []);
-    }
-
-    #[test]
-    fn a_batch_that_ends_before_an_earlier_one_is_dropped_too() {
-        let mut spare = SparePermits::default();
-        spare.add(returned(3, 7), at(20));
-        spare.add(returned(4, 8), at(10));
-        spare.drop_expired(at(15));
-        assert_eq!(spare.take_all(), [returned(3, 7)]);
+    fn void_permits_are_returned_with_the_time_of_their_grant_unless_they_were_dropped() {
+        for (is_dropped, expected) in [
+            (false, &[returned(3, 1), returned(4, 2)][..]),
+            (true, &[returned(3, 1)]),
+        ] {
+            // The second batch ends before the first.
+            let mut spare = spare([(3, 20), (4, 10)]);
+            assert_eq!(spare.available(at(15)), 3);
+            if is_dropped {
+                spare.drop_expired(at(15));
+            }
+            assert_eq!(spare.take_all(), expected);
+            assert_eq!(spare.take_all(), []);
+        }
     }
 
     #[test]
     fn the_number_of_permits_does_not_overflow() {
-        let mut spare = SparePermits::default();
-        spare.add(returned(u32::MAX, 1), at(5));
-        spare.add(returned(u32::MAX, 2), at(5));
+        let mut spare = spare([(u32::MAX, 5); 2]);
         assert_eq!(spare.available(at(4)), u32::MAX);
         assert_eq!(spare.take(at(4), u32::MAX), Some((at(5), 1)));
         assert_eq!(spare.available(at(4)), u32::MAX);

@@ -186,45 +186,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_breaker_opens_after_three_consecutive_failures() {
-        let mut breaker = Breaker::default();
-        assert!(!breaker.failed());
-        assert!(!breaker.failed());
-        breaker.succeeded();
-        assert!(!breaker.failed());
-        assert!(!breaker.failed());
-        assert!(breaker.failed());
-    }
-
-    #[test]
-    fn a_half_open_breaker_opens_at_the_first_failure_and_not_after_a_success() {
-        let mut breaker = Breaker::half_open();
-        assert!(breaker.failed());
-        let mut breaker = Breaker::half_open();
-        breaker.succeeded();
-        assert!(!breaker.failed());
-        assert!(!breaker.failed());
-        assert!(breaker.failed());
-    }
-
-    #[test]
-    fn the_breaker_opens_when_half_of_the_last_calls_failed() {
-        let mut breaker = Breaker::default();
-        for _ in 0..7 {
-            breaker.succeeded();
-            assert!(!breaker.failed());
-        }
-        breaker.succeeded();
-        assert!(breaker.failed());
-    }
-
-    #[test]
-    fn one_failure_in_three_does_not_open_the_breaker() {
-        let mut breaker = Breaker::default();
-        for _ in 0..100 {
-            assert!(!breaker.failed());
-            breaker.succeeded();
-            breaker.succeeded();
+    fn a_breaker_opens_after_three_failures_or_half_of_the_last_calls_and_half_open_after_one() {
+        let one_in_three = "x..".repeat(100);
+        for (mut breaker, calls, opens_at) in [
+            (Breaker::default(), "xx.xxx", Some(5)),
+            (Breaker::default(), ".x.x.x.x.x.x.x.x", Some(15)),
+            (Breaker::default(), &one_in_three, None),
+            (Breaker::half_open(), "x", Some(0)),
+            (Breaker::half_open(), ".xxx", Some(3)),
+        ] {
+            let opened = calls.bytes().position(|call| {
+                if call == b'x' {
+                    return breaker.failed();
+                }
+                breaker.succeeded();
+                false
+            });
+            assert_eq!(opened, opens_at, "{calls}");
         }
     }
 

@@ -244,6 +244,21 @@ mod tests {
         LeaseTable::new(Duration::from_millis(600))
     }
 
+    /// A table with a lease that was asked for and granted at 0.
+    fn with_a() -> LeaseTable {
+        let mut table = lease_of_600_ms();
+        assert!(table.grant(at(0), at(0), A));
+        table
+    }
+
+    /// The only release is taken, and fails after so many attempts.
+    fn release_fails(table: &mut LeaseTable, now: u64, tries: u32) {
+        table.expire(at(now));
+        let releases = table.take_releases();
+        assert_eq!(releases.len(), 1);
+        table.put_back(releases, tries);
+    }
+
     fn end(table: &LeaseTable, now: u64, id: LeaseId) -> Option<Tick> {
         table.end_of(at(now), id).map(|(end, _)| end)
     }
@@ -265,8 +280,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_renewed_after_a_third_of_its_time_together_with_those_past_a_sixth() {
-        let mut table = lease_of_600_ms();
-        assert!(table.grant(at(1), at(0), A));
+        let mut table = with_a();
         assert!(table.grant(at(100), at(100), B));
         assert!(table.grant(at(101), at(101), C));
         assert_eq!(table.renewal(), Some(at(200)));
@@ -282,8 +296,7 @@ mod tests {
 
     #[test]
     fn all_leases_are_renewed_at_once_if_redis_may_have_forgotten_them() {
-        let mut table = lease_of_600_ms();
-        assert!(table.grant(at(1), at(0), A));
+        let mut table = with_a();
         table.mark_unconfirmed(at(10));
         assert_eq!(table.renewal(), Some(at(10)));
         assert_eq!(table.to_renew(at(10)).len(), 1);
@@ -294,8 +307,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_redis_forgot_is_lost_and_not_released() {
-        let mut table = lease_of_600_ms();
-        assert!(table.grant(at(0), at(0), A));
+        let mut table = with_a();
         table.renewed(at(210), at(200), A, false);
         assert_eq!(end(&table, 210, A), None);
         assert_eq!(table.lost.len(), 1);
@@ -306,8 +318,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_ended_here_stays_lost_even_if_a_renewal_arrives_later() {
-        let mut table = lease_of_600_ms();
-        assert!(table.grant(at(0), at(0), A));
+        let mut table = with_a();
         // The renewal is sent in time, and its reply arrives too late.
         table.renewed(at(600), at(599), A, true);
         assert_eq!(end(&table, 600, A), None);
@@ -325,10 +336,7 @@ mod tests {
         let mut table = lease_of_600_ms();
         table.queue_release(at(0), A, None);
         for _ in 0..3 {
-            table.expire(at(1));
-            let releases = table.take_releases();
-            assert_eq!(releases.len(), 1);
-            table.put_back(releases, 1);
+            release_fails(&mut table, 1, 1);
         }
         table.expire(at(1));
         assert!(!table.has_releases());
@@ -339,10 +347,7 @@ mod tests {
         let mut table = lease_of_600_ms();
         table.queue_release(at(0), A, None);
         for now in [100, 599] {
-            table.expire(at(now));
-            let releases = table.take_releases();
-            assert_eq!(releases.len(), 1);
-            table.put_back(releases, 0);
+            release_fails(&mut table, now, 0);
         }
         table.expire(at(600));
         assert!(!table.has_releases());

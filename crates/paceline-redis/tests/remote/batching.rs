@@ -1,58 +1,34 @@
 use std::ops::Range;
 
-use futures::future::join_all;
-use testkit::clock::Stopwatch;
-
-use super::server::Server;
-use super::{acquiring, ms, one, plenty, process, settle};
-use crate::remote::OutagePolicy;
-use crate::remote::connection::sleep;
-use paceline::policy::SlidingLog;
+use super::*;
 
 /// The number of keys of each call, in order.
 fn sizes(server: &Server<SlidingLog>) -> Vec<usize> {
     let world = server.world();
-    world.calls.iter().map(|(_, _, keys)| *keys).collect()
+    world.calls.iter().map(|(_, keys, _)| *keys).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_request_is_sent_at_once_and_takes_one_call() {
-    let server = Server::start();
-    server.world().reply_in = ms(7);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
-
-    let watch = Stopwatch::start();
-    limit.acquire(1).await.unwrap();
-    assert_eq!((watch.elapsed(), sizes(&server)), (ms(7), vec![1]));
-}
-
-#[tokio::test(start_paused = true)]
-async fn keys_asked_at_once_share_full_calls() {
-    for (keys, calls) in [
-        (64, vec![64]),
-        (65, vec![64, 1]),
-        (200, vec![64, 64, 64, 8]),
+async fn one_request_is_sent_at_once_and_keys_asked_at_once_share_full_calls() {
+    for (keys, calls, took) in [
+        (1, vec![1], 7),
+        (64, vec![64], 7),
+        // The last call is not full, and gathers.
+        (65, vec![64, 1], 8),
+        (200, vec![64, 64, 64, 8], 8),
     ] {
-        let server = Server::start();
-        server.world().reply_in = ms(7);
-        let process = process(&server, OutagePolicy::closed()).await;
+        let (server, process, _) = distant(7, plenty()).await;
         let limits: Vec<_> = (0..keys).map(|key| process.limit(key, plenty())).collect();
 
         let watch = Stopwatch::start();
         join_all(limits.iter().map(|limit| limit.acquire(1))).await;
-        assert_eq!(sizes(&server), calls);
-        // The last call is not full, and gathers.
-        let gathered = u64::from(keys != 64);
-        assert_eq!(watch.elapsed(), ms(7 + gathered));
+        assert_eq!((sizes(&server), watch.elapsed()), (calls, ms(took)));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn keys_gather_for_a_millisecond_while_a_call_is_under_way() {
-    let server = Server::start();
-    server.world().reply_in = ms(10);
-    let process = process(&server, OutagePolicy::closed()).await;
+    let (server, process, _) = distant(10, plenty()).await;
     let ask = |keys: Range<u32>| {
         for key in keys {
             let limit = process.limit(key, plenty());
@@ -75,25 +51,14 @@ async fn keys_gather_for_a_millisecond_while_a_call_is_under_way() {
     assert_eq!(sizes(&server), [1, 7, 64]);
 }
 
+/// Of one key a call holds 256. After the first denial no call is made.
 #[tokio::test(start_paused = true)]
-async fn requests_of_one_key_share_a_call() {
-    let (server, _process, limit) =
-        one(OutagePolicy::closed(), SlidingLog::new(70, ms(60_000))).await;
-
-    let answers = join_all((0..100).map(|_| limit.passes(1))).await;
-    assert_eq!(answers.iter().filter(|passed| **passed).count(), 70);
-    assert_eq!(sizes(&server), [1]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn ten_thousand_requests_of_one_key_are_answered_in_forty_calls() {
-    let server = Server::start();
-    server.world().reply_in = ms(1);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(7_000, ms(60_000)));
-
-    let answers = join_all((0..10_000).map(|_| limit.passes(1))).await;
-    assert_eq!(answers.iter().filter(|passed| **passed).count(), 7_000);
-    // 256 requests each. After the first denial no call is made.
-    assert!(sizes(&server).len() <= 40, "{}", sizes(&server).len());
+async fn requests_of_one_key_share_a_call_and_ten_thousand_are_answered_in_forty() {
+    for (requests, permits, most_calls) in [(100, 70, 1), (10_000, 7_000, 40)] {
+        let (server, _process, limit) = distant(1, SlidingLog::new(permits, MINUTE)).await;
+        let answers = join_all((0..requests).map(|_| limit.passes(1))).await;
+        let passed = answers.into_iter().map(u32::from).sum::<u32>();
+        assert_eq!(passed, permits);
+        assert!(calls(&server) <= most_calls, "{}", calls(&server));
+    }
 }

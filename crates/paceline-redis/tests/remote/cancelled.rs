@@ -1,23 +1,15 @@
 //! Requests that are dropped, and permits that no caller fetches.
 
-use std::future::poll_fn;
-use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::Wake;
 
-use testkit::clock::Stopwatch;
-
-use super::server::Server;
-use super::{Limit, MINUTE, WaitMode, ms, one, process, settle, wait_of, within};
-use crate::remote::OutagePolicy;
-use crate::remote::connection::sleep;
-use paceline::policy::{Decision, Interval, SlidingLog};
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_request_dropped_before_it_is_sent_takes_no_call() {
-    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(3, MINUTE)).await;
+    let (server, _process, limit) = closed(SlidingLog::new(3, MINUTE)).await;
     drop(limit.join(1));
     settle().await;
-    assert_eq!(server.world().calls.len(), 0);
+    assert_eq!(calls(&server), 0);
 }
 
 /// A waker that owns a handle, as that of a task without an executor does.
@@ -32,7 +24,7 @@ impl Wake for Owner {
 
 #[tokio::test(start_paused = true)]
 async fn a_waker_that_owns_a_waiter_is_dropped_outside_the_lock() {
-    let (_server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, MINUTE)).await;
+    let (_server, _process, limit) = closed(SlidingLog::new(1, MINUTE)).await;
     for is_polled_again in [false, true] {
         let owner = Owner {
             _handle: limit.join(1),
@@ -51,103 +43,63 @@ async fn a_waker_that_owns_a_waiter_is_dropped_outside_the_lock() {
     limit.acquire(1).await.unwrap();
 }
 
+/// Where requests count, two small ones could else use the permits of a large one, which was one request.
 #[tokio::test(start_paused = true)]
-async fn permits_of_a_dropped_request_go_to_the_next_waiter_without_a_call() {
-    let server = Server::start();
-    server.world().reply_in = ms(10);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(2, MINUTE));
-    let first = limit.join(2);
-    settle().await;
-    let mut second = limit.join(2);
-    drop(first);
-    let watch = Stopwatch::start();
-    let answer = poll_fn(|cx| second.poll_ask(2, WaitMode::Wait, cx)).await;
-    assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(10)));
-    assert_eq!(server.world().calls.len(), 1);
-}
-
-/// Else two small requests could use the permits of a large one, which was one request.
-#[tokio::test(start_paused = true)]
-async fn where_requests_count_the_permits_of_a_dropped_request_are_returned_and_go_to_no_other() {
-    let server = Server::start();
-    server.world().reply_in = ms(10);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(2, MINUTE));
-    let limit = limit.counting_requests();
-    let first = limit.join(2);
-    settle().await;
-    let mut small = [limit.join(1), limit.join(1)];
-    drop(first);
-    let watch = Stopwatch::start();
-    for waiter in &mut small {
-        let answer = poll_fn(|cx| waiter.poll_ask(1, WaitMode::Wait, cx)).await;
-        assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(20)));
+async fn permits_of_a_dropped_request_go_to_the_next_waiter_or_are_returned_with_its_question() {
+    for (case, counts_requests, permits, next, took, calls_made) in [
+        ("they are enough", false, 2, &[2][..], 10, 1),
+        ("they are too few", false, 3, &[3], 20, 2),
+        ("requests count", true, 2, &[1, 1], 20, 2),
+    ] {
+        let (server, _process, mut limit) = distant(10, SlidingLog::new(permits, MINUTE)).await;
+        if counts_requests {
+            limit = limit.counting_requests();
+        }
+        let first = limit.join(2);
+        settle().await;
+        let mut waiters: Vec<_> = next.iter().map(|cost| limit.join(*cost)).collect();
+        drop(first);
+        let watch = Stopwatch::start();
+        for (waiter, cost) in waiters.iter_mut().zip(next) {
+            let answer = waiter.again(*cost, WaitMode::Wait).await;
+            let expected = (Ok(Decision::Pass), ms(took));
+            assert_eq!((answer, watch.elapsed()), expected, "{case}");
+        }
+        assert_eq!(calls(&server), calls_made, "{case}");
+        assert_eq!(limit.take_all().await, Ok(0), "{case}");
     }
-    assert_eq!(server.world().calls.len(), 2);
-    assert_eq!(limit.take_all().await, Ok(0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_permits_taken_at_once_are_returned_if_their_caller_has_gone() {
-    let server = Server::start();
-    server.world().reply_in = ms(10);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
-    let taken = within(ms(5), limit.take_all()).await;
-    assert!(taken.is_none());
+    let (server, _process, limit) = distant(10, SlidingLog::new(3, MINUTE)).await;
+    assert!(within(ms(5), limit.take_all()).await.is_none());
     sleep(ms(40)).await;
     // Taken, and returned.
-    assert_eq!(server.world().calls.len(), 2);
+    assert_eq!(calls(&server), 2);
     assert_eq!(limit.take_all().await, Ok(3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn permits_of_a_dropped_request_are_returned_alone_if_nothing_else_is_asked() {
-    let server = Server::start();
-    server.world().reply_in = ms(10);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+    let (server, _process, limit) = distant(10, SlidingLog::new(3, MINUTE)).await;
     for dropped_after in [0, 5, 10, 15, 90] {
+        let before = calls(&server);
         let asking = limit.join(2);
         settle().await;
         sleep(ms(dropped_after)).await;
         drop(asking);
         sleep(ms(40)).await;
-        let calls = server.world().calls.len();
-        assert_eq!(limit.take_all().await.unwrap(), 3, "{dropped_after} ms");
-        assert_eq!(server.world().calls.len(), calls + 1);
+        // Asked, and returned.
+        assert_eq!(calls(&server), before + 2, "{dropped_after} ms");
+        assert_eq!(limit.take_all().await, Ok(3), "{dropped_after} ms");
         sleep(MINUTE).await;
     }
-    // Asked, returned, and taken.
-    assert_eq!(server.world().calls.len(), 15);
-}
-
-#[tokio::test(start_paused = true)]
-async fn permits_of_a_dropped_request_are_returned_with_the_next_question() {
-    let server = Server::start();
-    server.world().reply_in = ms(10);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
-    let first = limit.join(2);
-    settle().await;
-    let mut second = limit.join(3);
-    drop(first);
-    let watch = Stopwatch::start();
-    let answer = poll_fn(|cx| second.poll_ask(3, WaitMode::Wait, cx)).await;
-    // Two are left of three, if the first two are returned.
-    assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(20)));
-    assert_eq!(server.world().calls.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_returned_permit_is_never_the_permit_of_another() {
-    let server = Server::start();
-    let every = Interval::every(ms(20));
-    let far = process(&server, OutagePolicy::closed()).await;
-    let near = process(&server, OutagePolicy::closed()).await;
-    let (far, near) = (far.limit(0, every), near.limit(0, every));
-
+    let (server, _processes, [far, near]) = two(Interval::every(ms(20))).await;
     server.world().reply_in = ms(15);
     let cancelled = far.join(1);
     settle().await;
@@ -160,34 +112,21 @@ async fn a_returned_permit_is_never_the_permit_of_another() {
     near.acquire(1).await.unwrap();
     far.acquire(1).await.unwrap();
     near.acquire(1).await.unwrap();
-    assert_eq!(first, ms(20));
-    assert_eq!(watch.elapsed(), first + ms(60));
+    assert_eq!((first, watch.elapsed()), (ms(20), ms(80)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_is_kept_for_100_ms_and_then_void() {
-    for (idle, calls) in [(99, 1), (100, 2), (101, 2)] {
-        let (server, _process, limit) =
-            one(OutagePolicy::closed(), SlidingLog::new(3, MINUTE)).await;
+async fn a_permit_is_kept_for_100_ms_and_then_void_and_returned() {
+    for (idle, calls_made) in [(99, 1), (100, 2), (101, 2)] {
+        let (server, _process, limit) = closed(SlidingLog::new(3, MINUTE)).await;
         let mut handle = limit.join(2);
         settle().await;
         sleep(ms(idle)).await;
-        let answer = poll_fn(|cx| handle.poll_ask(2, WaitMode::Wait, cx)).await;
+        let answer = handle.again(2, WaitMode::Wait).await;
         assert_eq!(answer, Ok(Decision::Pass));
-        assert_eq!(server.world().calls.len(), calls, "{idle} ms");
-        // The void ones were returned.
-        assert_eq!(limit.take_all().await.unwrap(), 1);
+        assert_eq!(calls(&server), calls_made, "{idle} ms");
+        assert_eq!(limit.take_all().await, Ok(1));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_changed_cost_returns_the_permits_of_the_old_one() {
-    let (_server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(5, MINUTE)).await;
-    let mut handle = limit.join(4);
-    settle().await;
-    let answer = poll_fn(|cx| handle.poll_ask(5, WaitMode::Wait, cx)).await;
-    assert_eq!(answer, Ok(Decision::Pass));
-    assert_eq!(wait_of(limit.try_acquire(1).await), MINUTE);
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,18 +142,5 @@ async fn permits_of_the_outage_policy_are_not_returned_to_the_server() {
         settle().await;
     }
     assert!(process.stats().passed_alone >= 5, "{:?}", process.stats());
-    assert_eq!(limit.take_all().await.unwrap(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_that_leaves_counts_nothing() {
-    let (_server, _process, limit) =
-        one(OutagePolicy::closed(), SlidingLog::new(2, ms(1_000))).await;
-    limit.acquire(2).await.unwrap();
-    for cost in [1, 2, 1] {
-        let left = within(ms(10), limit.acquire(cost)).await;
-        assert!(left.is_none());
-    }
-    sleep(ms(970)).await;
-    assert_eq!(limit.take_all().await.unwrap(), 2);
+    assert_eq!(limit.take_all().await, Ok(2));
 }

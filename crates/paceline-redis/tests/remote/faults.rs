@@ -1,91 +1,60 @@
 //! The server refuses, and the client library panics.
 
-use std::future::poll_fn;
-
-use futures::future::join_all;
-use testkit::clock::Stopwatch;
-
-use super::server::Server;
-use super::{MINUTE, WaitMode, acquiring, ms, one, plenty, process, settle, within};
-use crate::remote::connection::sleep;
-use crate::remote::{Failure, OutagePolicy};
-use paceline::policy::Decision;
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn the_fault_of_one_key_harms_no_other_key_of_the_call() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
+    let (server, process, _) = one(OutagePolicy::open(), plenty()).await;
     server.world().refused_keys.insert(3);
     let limits: Vec<_> = (0..10).map(|key| process.limit(key, plenty())).collect();
     let answers = join_all(limits.iter().map(|limit| limit.acquire(1))).await;
     for (key, answer) in answers.into_iter().enumerate() {
         assert_eq!(answer.is_err(), key == 3, "{key}");
     }
-    assert_eq!(server.world().calls.len(), 1);
+    assert_eq!(calls(&server), 1);
     let stats = process.stats();
     assert_eq!((stats.answered, stats.faults), (1, 1));
     assert_eq!((stats.outages, stats.passed_alone), (0, 0));
-    let cause = process.batcher.connection.last_failure();
-    assert_eq!(cause, Some(Failure::Fault("this key is refused".into())));
+    let cause = Some(Failure::Fault("this key is refused".into()));
+    assert_eq!(process.batcher.connection.last_failure(), cause);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_key_is_asked_again_each_second() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    server.world().refused_keys.insert(3);
-    let limit = process.limit(3, plenty());
-    let watch = Stopwatch::start();
-    let waiter = limit.join(1);
-    for _ in 0..5 {
-        settle().await;
-        for _ in 0..10 {
-            let error = limit.acquire(1).await.unwrap_err().to_string();
-            assert_eq!(error, "the server refused: this key is refused");
+async fn a_refused_key_or_call_is_asked_again_each_second_and_is_no_outage() {
+    let refused = Failure::Fault("this key is refused".into());
+    for is_whole_call in [false, true] {
+        let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
+        if is_whole_call {
+            server.world().failure = Some(refused.clone());
+        } else {
+            server.world().refused_keys.insert(0);
         }
+        let watch = Stopwatch::start();
+        let _waiter = limit.join(1);
+        for _ in 0..5 {
+            settle().await;
+            for _ in 0..10 {
+                let error = limit.acquire(1).await.unwrap_err().to_string();
+                assert_eq!(error, "the server refused: this key is refused");
+            }
+            sleep(ms(1_000)).await;
+        }
+        settle().await;
+        let stats = process.stats();
+        assert_eq!((stats.faults, stats.outages, stats.passed_alone), (6, 0, 0));
+        assert!(process.is_up());
+        server.world().refused_keys.clear();
+        server.world().failure = None;
+        assert!(limit.acquire(1).await.is_err(), "it is not asked before");
         sleep(ms(1_000)).await;
+        limit.acquire(1).await.unwrap();
+        assert_eq!(watch.elapsed(), ms(6_000));
     }
-    settle().await;
-    assert_eq!(process.stats().faults, 6);
-    server.world().refused_keys.clear();
-    assert!(limit.acquire(1).await.is_err(), "it is not asked before");
-    sleep(ms(1_000)).await;
-    limit.acquire(1).await.unwrap();
-    assert_eq!(watch.elapsed(), ms(6_000));
-    drop(waiter);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_is_refused_as_a_whole_is_no_outage() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    server.world().failure = Some(Failure::Fault("no permission".into()));
-    let limit = process.limit(0, plenty());
-    for _ in 0..5 {
-        limit.try_acquire(1).await.unwrap_err();
-        sleep(ms(1_000)).await;
-    }
-    let stats = process.stats();
-    assert_eq!((stats.faults, stats.outages, stats.passed_alone), (5, 0, 0));
-    assert!(process.is_up());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_cannot_serve_is_an_outage_and_no_fault() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::open()).await;
-    server.world().failure = Some(Failure::Unavailable("loading".into()));
-    let limit = process.limit(0, plenty());
-    for _ in 0..10 {
-        assert!(limit.passes(1).await);
-    }
-    let stats = process.stats();
-    assert_eq!((stats.unavailable, stats.faults, stats.outages), (3, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_call_is_a_failure_and_no_hang() {
-    let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
+    let (server, process, limit) = closed(plenty()).await;
     server.world().panics = true;
     let waiting = acquiring(&limit, 1);
     for _ in 0..20 {
@@ -104,24 +73,22 @@ async fn a_panic_in_a_call_is_a_failure_and_no_hang() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_call_harms_no_other_call_under_way() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    server.world().reply_in = ms(5);
+    let (server, process, limit) = distant(5, plenty()).await;
     let watch = Stopwatch::start();
-    let mut answered = process.limit(0, plenty()).join(1);
+    let mut answered = limit.join(1);
     settle().await;
     server.world().panics = true;
     assert!(!process.limit(1, plenty()).passes(1).await);
     assert_eq!((process.stats().unreachable, watch.elapsed()), (1, ms(1)));
-    let answer = poll_fn(|cx| answered.poll_ask(1, WaitMode::Wait, cx)).await;
+    let answer = answered.again(1, WaitMode::Wait).await;
     assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(5)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_on_connecting_is_a_failure_with_the_usual_pauses() {
     let server = Server::start();
-    server.world().panics_on_connecting = true;
-    let process = super::Process::of(&server, OutagePolicy::closed());
+    server.world().panics = true;
+    let process = Process::of(&server, OutagePolicy::closed());
     let limit = process.limit(0, plenty());
     let watch = Stopwatch::start();
     while watch.elapsed() < ms(2_000) {
@@ -133,6 +100,6 @@ async fn a_panic_on_connecting_is_a_failure_with_the_usual_pauses() {
     assert_eq!(process.stats().outages, 1);
     // After 0, 20, 60, 140, 300 and 550 ms, and then each 250 ms.
     assert_eq!(server.world().attempts, 11);
-    server.world().panics_on_connecting = false;
+    server.world().panics = false;
     limit.acquire(1).await.unwrap();
 }

@@ -1,17 +1,8 @@
 //! Many keys at once on a server that needs time for each.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use testkit::clock::Stopwatch;
-use tokio::task::JoinSet;
-
-use super::server::{Client, Server};
-use super::{DEADLINE, MINUTE, Process, ms, process};
+use super::*;
 use crate::remote::window::Window;
-use crate::remote::{ClassConfig, LeasePool, OutagePolicy, ServerStats};
-use paceline::policy::TokenBucket;
-use paceline::time::{Rate, Tick};
+use crate::remote::{ClassConfig, LeasePool};
 
 /// A server that answers 50,000 keys a second.
 fn slow() -> Server<TokenBucket> {
@@ -26,68 +17,40 @@ async fn herd(
     keys: u32,
     limit: TokenBucket,
     time: Duration,
-) -> Vec<u32> {
+) -> Vec<usize> {
     let mut waiters = JoinSet::new();
     let watch = Stopwatch::start();
     for key in 0..keys {
         let limit = process.limit(key, limit);
-        waiters.spawn(async move {
-            let mut passed = 0;
-            while super::within(time.saturating_sub(watch.elapsed()), limit.acquire(1))
-                .await
-                .is_some()
-            {
-                passed += 1;
-            }
-            passed
-        });
+        waiters.spawn(async move { passing_until(&limit, watch, time).await.len() });
     }
     waiters.join_all().await
 }
 
 /// A pool of leases of which one can be held.
-fn pool(process: &Process<TokenBucket>) -> Arc<LeasePool<Client<TokenBucket>>> {
+fn pool(process: &Process<TokenBucket>) -> Arc<LeasePool<Server<TokenBucket>>> {
     let class = ClassConfig::new("key".into(), 1, 1, OutagePolicy::open()).unwrap();
     LeasePool::new(&process.batcher, MINUTE, vec![class], None).unwrap()
-}
-
-fn assert_calm(stats: ServerStats) {
-    let troubles = (
-        stats.timeouts,
-        stats.outages,
-        stats.passed_alone,
-        stats.skipped,
-    );
-    assert_eq!(troubles, (0, 0, 0, 0), "{stats:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_herd_of_lease_pools_is_no_outage() {
     let process = process(&slow(), OutagePolicy::open()).await;
-    let mut asking = JoinSet::new();
-    for _ in 0..10_000 {
-        let pool = pool(&process);
-        asking.spawn(async move {
-            assert_eq!(pool.in_use().await, Ok(vec![0]));
-            assert!(!pool.ask(0, false).await.unwrap().unwrap().is_local());
-        });
-    }
-    asking.join_all().await;
-    assert_calm(process.stats());
+    let pools: Vec<_> = (0..10_000).map(|_| pool(&process)).collect();
+    let asked = pools.iter().map(async |pool| {
+        assert_eq!(pool.in_use().await, Ok(vec![0]));
+        assert!(!pool.ask(0, false).await.unwrap().unwrap().is_local());
+    });
+    join_all(asked).await;
+    process.assert_calm();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_herd_of_questions_outside_the_queues_is_no_outage() {
     let process = process(&slow(), OutagePolicy::open()).await;
-    let mut asking = JoinSet::new();
-    for key in 0..10_000 {
-        let limit = process.limit(key, TokenBucket::new(Rate::per_second(1), 3));
-        asking.spawn(async move { limit.take_all().await });
-    }
-    for taken in asking.join_all().await {
-        assert_eq!(taken, Ok(3));
-    }
-    assert_calm(process.stats());
+    let taken = (0..10_000).map(async |key| process.limit(key, four_every(1_000)).take_all().await);
+    assert_eq!(join_all(taken).await, vec![Ok(4); 10_000]);
+    process.assert_calm();
 }
 
 /// Before it is sent, and while it is under way.
@@ -104,7 +67,7 @@ async fn a_question_about_leases_may_be_dropped() {
         }
     }
     assert_eq!(pool.in_use().await, Ok(vec![0]));
-    assert_calm(process.stats());
+    process.assert_calm();
 
     server.kill();
     while process.is_up() {
@@ -120,13 +83,8 @@ async fn a_herd_of_keys_is_no_outage_and_each_key_gets_its_permits() {
         let process = process(&slow(), outage_policy).await;
         let bucket = TokenBucket::new(Rate::per_second(1), 1);
         let passed = herd(&process, 10_000, bucket, ms(1_500)).await;
-        assert_eq!(passed.len(), 10_000);
-        assert!(
-            passed.iter().all(|passed| *passed == 2),
-            "{:?}",
-            passed.iter().min()
-        );
-        assert_calm(process.stats());
+        assert_eq!(passed, vec![2; 10_000]);
+        process.assert_calm();
     }
 }
 
@@ -139,14 +97,9 @@ async fn an_overloaded_server_is_used_to_nine_tenths() {
         // Twice what the server can do.
         let bucket = TokenBucket::new(Rate::per_second(10), 1);
         let passed = herd(&process, 10_000, bucket, ms(600)).await;
-        let (sum, stats) = (passed.iter().sum::<u32>(), process.stats());
-        println!(
-            "{sum} {stats:?} {:?} {:?}",
-            passed.iter().min(),
-            passed.iter().max()
-        );
+        let sum = passed.iter().sum::<usize>();
         assert!(sum >= 27_000, "{sum}");
-        assert_calm(stats);
+        process.assert_calm();
     }
 }
 
@@ -157,10 +110,6 @@ fn window() -> Window {
     window.ended((at(0), true), at(5), 64, Some(ms(5)));
     assert_eq!(window.room(), 256, "it was not used up, and stays");
     window
-}
-
-fn at(millis: u64) -> Tick {
-    Tick::ZERO.after(ms(millis))
 }
 
 #[test]
@@ -213,7 +162,7 @@ fn the_shortest_call_rises_only_with_calls_that_are_alone() {
 fn at_least_one_key_may_be_under_way() {
     let mut window = Window::new(DEADLINE, 1);
     for silence in 0..20 {
-        window.silent(Tick::ZERO.after(ms(silence)));
+        window.silent(at(silence));
     }
     assert_eq!(window.room(), 1);
 }
@@ -231,7 +180,7 @@ async fn a_server_that_becomes_slow_gets_fewer_keys_at_a_time_and_more_when_it_i
         let before = process.stats().timeouts;
         let by_key = herd(&process, 3_000, bucket, ms(500)).await;
         assert_eq!(process.stats().timeouts, before);
-        passes.push(by_key.into_iter().sum::<u32>());
+        passes.push(by_key.into_iter().sum::<usize>());
         // A caller that tries is answered in time, behind the calls under way.
         let took = server.world().longest_call();
         assert!(took <= DEADLINE, "{took:?}");

@@ -1,64 +1,55 @@
 //! Replies that come late, are read late, or never come.
 
-use std::time::Duration;
-
-use futures::future::join_all;
-use testkit::clock::{self, Stopwatch};
-use tokio::task::JoinSet;
-
-use super::server::Server;
-use super::{
-    DEADLINE, MINUTE, Process, acquiring, counted, ms, one, plenty, process, settle, wait_of,
-};
-use crate::remote::OutagePolicy;
-use crate::remote::connection::sleep;
-use paceline::policy::SlidingLog;
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_has_come_is_taken_however_late_the_process_wakes() {
     for late in [ms(26), ms(99), ms(1_000), MINUTE] {
-        let (server, process, limit) = one(OutagePolicy::closed(), plenty()).await;
-        server.world().reply_in = ms(3);
+        let (server, process, limit) = distant(3, plenty()).await;
         server.world().late_after_reply = late;
         limit.acquire(1).await.unwrap();
-        let stats = process.stats();
-        assert_eq!((stats.timeouts, stats.outages), (0, 0), "{late:?}");
+        process.assert_calm();
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_comes_while_the_process_stands_still_is_taken() {
     for stands_still in [ms(25), ms(26), ms(101), MINUTE] {
-        let server = Server::start();
-        let process = process(&server, OutagePolicy::closed()).await;
-        server.world().reply_in = ms(10);
+        let (_server, process, _) = distant(10, plenty()).await;
         let limits: Vec<_> = (0..100).map(|key| process.limit(key, plenty())).collect();
-        let waiters: Vec<_> = limits.iter().map(|limit| limit.join(1)).collect();
+        let _waiters: Vec<_> = limits.iter().map(|limit| limit.join(1)).collect();
         settle().await;
         clock::jump(stands_still).await;
         settle().await;
         join_all(limits.iter().map(|limit| limit.acquire(1))).await;
-        let stats = process.stats();
-        assert_eq!((stats.timeouts, stats.outages), (0, 0), "{stands_still:?}");
-        drop(waiters);
+        process.assert_calm();
     }
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_process_that_sleeps_while_nothing_is_under_way_notices_nothing() {
+    let (_server, process, limit) = closed(SlidingLog::new(1, ms(100))).await;
+    for _ in 0..3 {
+        limit.acquire(1).await.unwrap();
+        clock::jump(MINUTE).await;
+    }
+    process.assert_calm();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_permit_that_is_read_late_is_void_and_returned() {
-    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(10, MINUTE)).await;
-    server.world().reply_in = ms(3);
+    let (server, _process, limit) = distant(3, SlidingLog::new(10, MINUTE)).await;
     server.world().late_after_reply = DEADLINE + ms(100);
     limit.acquire(4).await.unwrap();
     // The first four were void. If they were not returned, eight would be spent.
-    assert_eq!(server.world().calls.len(), 2);
-    assert_eq!(limit.take_all().await.unwrap(), 6);
+    assert_eq!(calls(&server), 2);
+    assert_eq!(limit.take_all().await, Ok(6));
 }
 
 #[tokio::test(start_paused = true)]
 async fn queued_requests_are_answered_at_their_deadlines_during_silence() {
-    let (server, _process, limit) = one(OutagePolicy::closed(), plenty()).await;
-    server.world().loses_replies = true;
+    let (server, _process, limit) = closed(plenty()).await;
+    server.world().reply_in = NEVER;
     let asked = (0..30).map(|number| {
         let limit = limit.clone();
         async move {
@@ -74,37 +65,23 @@ async fn queued_requests_are_answered_at_their_deadlines_during_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_most_of_the_deadline_can_be_used() {
-    let server = Server::start();
-    server.world().reply_in = ms(24);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, plenty());
-    let watch = Stopwatch::start();
-    for number in 1..=100 {
-        limit.acquire(1).await.unwrap();
-        assert_eq!(watch.elapsed(), ms(24) * number);
+async fn a_server_that_takes_most_of_the_deadline_can_be_used_however_long_that_is() {
+    for (reply_in, deadline) in [(24, DEADLINE), (150, MINUTE)] {
+        let server = Server::start();
+        server.world().reply_in = ms(reply_in);
+        let process = Process::with(&server, OutagePolicy::closed(), deadline);
+        process.connect().await;
+        let passed = passed_at(&process.limit(0, plenty()), &[1; 100]).await;
+        assert!((1..=100).map(|number| ms(reply_in) * number).eq(passed));
+        process.assert_calm();
     }
-    assert_eq!((process.stats().timeouts, process.stats().outages), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_permit_of_a_call_longer_than_100_ms_can_be_used() {
-    let server = Server::start();
-    server.world().reply_in = ms(150);
-    let process = Process::with(&server, OutagePolicy::closed(), MINUTE, 64);
-    let limit = process.limit(0, plenty());
-    limit.acquire(1).await.unwrap();
-    limit.acquire(1).await.unwrap();
-    assert_eq!(process.stats().answered, 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn callers_that_try_during_a_call_get_their_permits_though_a_call_takes_most_of_the_deadline()
 {
-    let server = Server::start();
+    let (server, process, limit) = one(OutagePolicy::open(), SlidingLog::new(50, ms(250))).await;
     server.world().reply_in = ms(23);
-    let process = process(&server, OutagePolicy::open()).await;
-    let limit = process.limit(0, SlidingLog::new(50, ms(250)));
     let mut callers = JoinSet::new();
     let watch = Stopwatch::start();
     for number in 0..8 {
@@ -114,9 +91,7 @@ async fn callers_that_try_during_a_call_get_their_permits_though_a_call_takes_mo
             let mut passed = 0;
             while watch.elapsed() < ms(1_000) {
                 match limit.try_acquire(1).await.unwrap() {
-                    paceline::policy::Decision::Wait { retry_in } => {
-                        sleep(retry_in.min(ms(2))).await;
-                    }
+                    Decision::Wait { retry_in } => sleep(retry_in.min(ms(2))).await,
                     _ => passed += 1,
                 }
             }
@@ -125,24 +100,18 @@ async fn callers_that_try_during_a_call_get_their_permits_though_a_call_takes_mo
     }
     let passed: u32 = callers.join_all().await.into_iter().sum();
     assert!((180..=250).contains(&passed), "{passed}");
-    assert_eq!(
-        (process.stats().timeouts, process.stats().passed_alone),
-        (0, 0)
-    );
+    process.assert_calm();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_a_reply_fails_after_four_deadlines_and_alone() {
-    let server = Server::start();
+    let (server, process, healthy) = closed(plenty()).await;
     server.world().key_reply_in.insert(1, MINUTE);
-    let process = process(&server, OutagePolicy::closed()).await;
     let stuck = process.limit(1, plenty());
-    let healthy = process.limit(2, plenty());
     let stuck = tokio::spawn(async move {
         let watch = Stopwatch::start();
         // The queue has no deadline of its own.
-        let _ = stuck.ask(1).await;
-        watch.elapsed()
+        (stuck.ask(1).await, watch.elapsed())
     });
     settle().await;
     server.world().reply_in = ms(7);
@@ -155,31 +124,27 @@ async fn a_call_without_a_reply_fails_after_four_deadlines_and_alone() {
         number += 1;
     }
     assert!(number >= 30, "{number}");
-    assert_eq!(stuck.await.unwrap(), DEADLINE * 4);
+    // No decision, though others are answered meanwhile.
+    assert_eq!(stuck.await.unwrap(), (outage(ms(100)), DEADLINE * 4));
     assert_eq!((process.stats().timeouts, process.stats().outages), (1, 0));
+    assert!(process.is_up());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_whose_time_is_over_waits_while_the_server_answers_others() {
-    let server = Server::start();
+    let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
     server.world().per_key = Duration::from_micros(100);
-    let process = process(&server, OutagePolicy::open()).await;
     let mut waiters = JoinSet::new();
-    for key in 0..5_000 {
+    for key in 1..=5_000 {
         let limit = process.limit(key, plenty());
         waiters.spawn(async move { limit.acquire(1).await });
     }
     settle().await;
-    let limit = process.limit(10_000, plenty());
     let watch = Stopwatch::start();
     assert_eq!(wait_of(limit.try_acquire(1).await), ms(1));
     assert_eq!(watch.elapsed(), DEADLINE + ms(5));
     waiters.join_all().await;
-    let stats = process.stats();
-    assert_eq!(
-        (stats.timeouts, stats.outages, stats.passed_alone),
-        (0, 0, 0)
-    );
+    process.assert_calm();
 }
 
 /// The server is slow for it, so it is not our own queue that makes it late.
@@ -189,10 +154,9 @@ async fn a_caller_whose_call_is_late_gets_what_the_outage_policy_decides() {
         (OutagePolicy::open(), true),
         (OutagePolicy::closed(), false),
     ] {
-        let server = Server::start();
+        let (server, process, other) = one(when_down, plenty()).await;
         server.world().key_reply_in.insert(1, MINUTE);
-        let process = process(&server, when_down).await;
-        let (late, other) = (process.limit(1, plenty()), process.limit(2, plenty()));
+        let late = process.limit(1, plenty());
         let asking = tokio::spawn(async move { late.passes(1).await });
         settle().await;
         // The connection is not silent meanwhile.
@@ -205,59 +169,40 @@ async fn a_caller_whose_call_is_late_gets_what_the_outage_policy_decides() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_process_that_sleeps_while_nothing_is_under_way_notices_nothing() {
-    let (_server, process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, ms(100))).await;
-    for _ in 0..3 {
-        limit.acquire(1).await.unwrap();
-        clock::jump(MINUTE).await;
-    }
-    assert_eq!(
-        (process.stats().timeouts, process.stats().lost_states),
-        (0, 0)
-    );
+/// Waits until a reply that takes so many milliseconds has come, while all others take one.
+async fn late_reply(server: &Server<SlidingLog>, latency: u64) {
+    server.world().reply_in = ms(1);
+    sleep(ms(latency)).await;
+    settle().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn permits_of_a_reply_that_comes_after_its_call_has_failed_are_returned() {
     for (latency, left) in [(30, 0), (990, 0), (1_010, 2)] {
-        let (server, _process, limit) =
-            one(OutagePolicy::closed(), SlidingLog::new(5, MINUTE)).await;
-        server.world().reply_in = ms(latency);
+        let (server, _process, limit) = distant(latency, SlidingLog::new(5, MINUTE)).await;
         assert!(!limit.passes(2).await);
         assert_eq!(counted(&server), 2);
-
-        server.world().reply_in = ms(1);
-        sleep(ms(latency)).await;
-        settle().await;
+        late_reply(&server, latency).await;
         assert_eq!(counted(&server), left, "a reply after {latency} ms");
         assert_eq!(limit.passes(5).await, left == 0);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn all_permits_taken_by_a_call_that_has_failed_are_returned() {
-    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(5, MINUTE)).await;
-    server.world().reply_in = ms(30);
+    // Also all permits taken at once.
+    let (server, _process, limit) = distant(30, SlidingLog::new(5, MINUTE)).await;
     assert!(limit.take_all().await.is_err());
     assert_eq!(counted(&server), 5);
-    server.world().reply_in = ms(1);
-    sleep(ms(30)).await;
-    settle().await;
+    late_reply(&server, 30).await;
     assert_eq!(counted(&server), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_first_call_is_answered_late_pays_once() {
-    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(9, MINUTE)).await;
-    server.world().reply_in = ms(30);
+    let (server, _process, limit) = distant(30, SlidingLog::new(9, MINUTE)).await;
     let waiter = acquiring(&limit, 3);
     settle().await;
     server.world().reply_in = ms(1);
     waiter.await.unwrap();
     assert_eq!(counted(&server), 6);
-    sleep(ms(30)).await;
-    settle().await;
+    late_reply(&server, 30).await;
     assert_eq!(counted(&server), 3);
 }
 
@@ -267,8 +212,7 @@ async fn permits_that_the_outage_policy_has_passed_are_not_returned() {
     let (server, _process, limit) = one(OutagePolicy::open(), SlidingLog::new(5, MINUTE)).await;
     server.world().reply_in = ms(30);
     assert!(limit.passes(2).await);
-    server.world().reply_in = ms(1);
-    sleep(ms(60)).await;
+    late_reply(&server, 60).await;
     assert_eq!(counted(&server), 2);
     assert!(!limit.passes(4).await);
     assert!(limit.passes(3).await);
@@ -276,14 +220,12 @@ async fn permits_that_the_outage_policy_has_passed_are_not_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_reply_ends_the_wait_that_its_permit_has_caused() {
-    let (server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, MINUTE)).await;
-    server.world().reply_in = ms(500);
-    let watch = Stopwatch::start();
+    let (server, _process, limit) = distant(500, SlidingLog::new(1, MINUTE)).await;
     let waiting = acquiring(&limit, 1);
     sleep(DEADLINE + ms(1)).await;
     server.world().reply_in = ms(1);
     // The second call is denied for a minute, because the server has counted the first.
-    waiting.await.unwrap();
-    assert!(watch.elapsed() < ms(510), "{:?}", watch.elapsed());
+    let waited = waiting.await.unwrap();
+    assert!(waited < ms(510), "{waited:?}");
     assert_eq!(server.world().counted.len(), 2);
 }

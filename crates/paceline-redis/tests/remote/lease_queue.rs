@@ -1,28 +1,15 @@
 //! The queue of a lease pool: what it asks for and when, without a server.
 
-use core::time::Duration;
-use std::sync::Arc;
-
 use tokio::sync::oneshot;
 
-use super::server::Client;
+use super::*;
 use crate::remote::lease_queue::{
     ClassConfig, LONGEST_PAUSE, LeaseOutcome, LeaseQueue, LeaseWaiter, SHORTEST_MARK,
 };
 use crate::remote::source::Step;
-use crate::remote::{CallError, LeaseCall, LeaseId, OutagePolicy};
-use paceline::policy::SlidingLog;
-use paceline::time::Tick;
+use crate::remote::{LeaseCall, LeaseId};
 
 const LEASE: Duration = Duration::from_secs(10);
-
-fn at(millis: u64) -> Tick {
-    Tick::from_nanos(millis * 1_000_000)
-}
-
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 fn queue_of(limit: u32) -> LeaseQueue<()> {
     let class = ClassConfig::new("key".into(), limit, limit, OutagePolicy::closed());
@@ -31,15 +18,24 @@ fn queue_of(limit: u32) -> LeaseQueue<()> {
 
 fn join(queue: &mut LeaseQueue<()>, waits: bool) -> oneshot::Receiver<()> {
     let (answer, answered) = oneshot::channel();
+    let class = 0;
     queue.join(LeaseWaiter {
-        class: 0,
+        class,
         waits,
         answer,
     });
     answered
 }
 
-fn next_step(queue: &mut LeaseQueue<()>, now: Tick, is_down: bool) -> Step<Client<SlidingLog>> {
+/// A queue whose waiter has been asked for, and the waiter.
+fn asked() -> (LeaseQueue<()>, oneshot::Receiver<()>) {
+    let mut queue = queue_of(1);
+    let answer = join(&mut queue, true);
+    call(&mut queue, at(0));
+    (queue, answer)
+}
+
+fn next_step(queue: &mut LeaseQueue<()>, now: Tick, is_down: bool) -> Step<Server<SlidingLog>> {
     queue.next_step(now, 1, is_down)
 }
 
@@ -56,7 +52,7 @@ fn numbers(ids: &[LeaseId]) -> Vec<u64> {
 }
 
 /// Until when the queue has nothing to ask.
-fn sleep(queue: &mut LeaseQueue<()>, now: Tick) -> Tick {
+fn idle_until(queue: &mut LeaseQueue<()>, now: Tick) -> Tick {
     match next_step(queue, now, false) {
         Step::Sleep { until, .. } => until,
         step => panic!("{step:?}"),
@@ -71,7 +67,7 @@ fn is_idle(queue: &mut LeaseQueue<()>, now: Tick, is_down: bool) -> bool {
 fn refuse(queue: &mut LeaseQueue<()>, now: Tick, place: u64) -> (Duration, Duration) {
     let stands = call(queue, now).mark_stands;
     queue.complete(now, Ok(vec![1, 0, place, 2, 0]), None);
-    (stands, sleep(queue, now).since(now))
+    (stands, idle_until(queue, now).since(now))
 }
 
 #[test]
@@ -86,10 +82,8 @@ fn a_call_wants_as_many_leases_for_waiters_as_can_be_granted_at_once() {
     assert_eq!(queue.answers.len(), 3);
 
     drop(answers);
-    let first = LeaseId {
-        number: 1,
-        class: 0,
-    };
+    let (number, class) = (1, 0);
+    let first = LeaseId { number, class };
     queue.release(at(1), Some(first), 0, None);
     let asked = call(&mut queue, at(1));
     assert_eq!((asked.waiting, asked.wanted.len()), (Some(0), 0));
@@ -98,9 +92,7 @@ fn a_call_wants_as_many_leases_for_waiters_as_can_be_granted_at_once() {
 
 #[test]
 fn a_call_without_requests_leaves_the_marks_alone() {
-    let mut queue = queue_of(2);
-    let _answer = join(&mut queue, true);
-    call(&mut queue, at(0));
+    let (mut queue, _answer) = asked();
     queue.complete(at(0), Ok(vec![1, 0, 0, 1, 1]), None);
     let renewal = at(0).after(LEASE / 3);
     assert_eq!(call(&mut queue, renewal).waiting, None);
@@ -110,17 +102,17 @@ fn a_call_without_requests_leaves_the_marks_alone() {
 fn the_pause_grows_with_the_place_and_with_the_time_in_it() {
     let mut queue = queue_of(1);
     let _answer = join(&mut queue, true);
-    assert_eq!(refuse(&mut queue, at(0), 3).1, millis(6));
-    assert_eq!(refuse(&mut queue, at(6), 3).1, millis(6));
-    assert_eq!(refuse(&mut queue, at(12), 1).1, millis(2));
-    assert_eq!(refuse(&mut queue, at(60), 1).1, millis(3));
-    assert_eq!(refuse(&mut queue, at(172), 1).1, millis(10));
+    assert_eq!(refuse(&mut queue, at(0), 3).1, ms(6));
+    assert_eq!(refuse(&mut queue, at(6), 3).1, ms(6));
+    assert_eq!(refuse(&mut queue, at(12), 1).1, ms(2));
+    assert_eq!(refuse(&mut queue, at(60), 1).1, ms(3));
+    assert_eq!(refuse(&mut queue, at(172), 1).1, ms(10));
 
     // A lease for one of two requests is a new beginning.
     let _other = join(&mut queue, true);
     call(&mut queue, at(200));
     queue.complete(at(200), Ok(vec![1, 0, 1, 1, 1]), None);
-    assert_eq!(refuse(&mut queue, at(200), 1).1, millis(2));
+    assert_eq!(refuse(&mut queue, at(200), 1).1, ms(2));
 }
 
 #[test]
@@ -145,7 +137,7 @@ fn cancelled_waiters_take_their_mark_back_unless_redis_is_down() {
     let mut answer = join(&mut queue, true);
     let (_, pause) = refuse(&mut queue, at(0), 1);
     answer.close();
-    assert_eq!(sleep(&mut queue, at(0)), at(0).after(pause));
+    assert_eq!(idle_until(&mut queue, at(0)), at(0).after(pause));
     assert_eq!(call(&mut queue, at(0).after(pause)).waiting, Some(0));
     queue.complete(at(2), Ok(vec![1, 0, 0, 1]), None);
     assert!(is_idle(&mut queue, at(2), false));
@@ -158,9 +150,7 @@ fn cancelled_waiters_take_their_mark_back_unless_redis_is_down() {
 
 #[test]
 fn what_redis_may_have_granted_to_a_dropped_task_is_released() {
-    let mut queue = queue_of(1);
-    let _answer = join(&mut queue, true);
-    call(&mut queue, at(0));
+    let (mut queue, _answer) = asked();
     let (waiters, _) = queue.task_dropped(at(1));
     assert_eq!(waiters.len(), 1);
     assert_eq!(numbers(&call(&mut queue, at(1)).releases), [1]);
@@ -169,9 +159,7 @@ fn what_redis_may_have_granted_to_a_dropped_task_is_released() {
 #[test]
 fn a_reply_of_another_shape_is_a_fault() {
     for reply in [&[][..], &[1, 0, 1], &[1, 0, 1, 1], &[1, 0, 1, 1, 1, 1]] {
-        let mut queue = queue_of(1);
-        let _answer = join(&mut queue, true);
-        call(&mut queue, at(0));
+        let (mut queue, _answer) = asked();
         queue.complete(at(0), Ok(reply.to_vec()), None);
         let (_, outcome) = queue.answers.pop().unwrap();
         assert!(matches!(outcome, LeaseOutcome::Failed(_)), "{outcome:?}");
@@ -181,7 +169,7 @@ fn a_reply_of_another_shape_is_a_fault() {
 #[test]
 fn all_who_count_leases_share_one_call_and_those_who_come_meanwhile_the_next() {
     let mut queue = queue_of(1);
-    let mut first = [(); 2].map(|()| queue.count());
+    let first = [(); 2].map(|()| queue.count());
     let gone = queue.count();
     drop(gone);
     let asked = call(&mut queue, at(0));
@@ -191,11 +179,9 @@ fn all_who_count_leases_share_one_call_and_those_who_come_meanwhile_the_next() {
     for (counter, counted) in queue.counted.drain(..) {
         let _ = counter.send(counted);
     }
-    assert!(
-        first
-            .iter_mut()
-            .all(|counted| counted.try_recv() == Ok(Ok(vec![7])))
-    );
+    for mut counted in first {
+        assert_eq!(counted.try_recv(), Ok(Ok(vec![7])));
+    }
     assert!(later.try_recv().is_err());
 
     call(&mut queue, at(0));

@@ -1,35 +1,31 @@
-use testkit::clock::Stopwatch;
-use tokio::task::JoinSet;
+use super::*;
 
-use super::server::Server;
-use super::{MINUTE, ms, process, wait_of, within};
-use crate::remote::OutagePolicy;
-use crate::remote::connection::sleep;
-use paceline::policy::SlidingLog;
+/// A limit that takes permits ahead, at a server whose replies take so many milliseconds.
+async fn ahead(
+    reply_in: u64,
+    log: SlidingLog,
+    prefetch: (u32, Duration),
+) -> (Server<SlidingLog>, Limit<SlidingLog>) {
+    let (server, process, _) = distant(reply_in, log).await;
+    (server, process.limit_with(0, log, Some(prefetch)))
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_prefetch_saves_calls_and_counts_no_more_than_the_limit() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let log = SlidingLog::new(100, MINUTE);
-    let limit = process.limit_with(0, log, Some((24, MINUTE)));
+    let (server, limit) = ahead(0, SlidingLog::new(100, MINUTE), (24, MINUTE)).await;
     let mut passed = 0;
     while limit.passes(1).await {
         passed += 1;
     }
     assert_eq!(passed, 100);
     // Four of 25 permits, and one that is denied.
-    assert_eq!(server.world().calls.len(), 5);
+    assert_eq!(calls(&server), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn prefetched_permits_are_void_when_their_time_since_the_call_was_sent_is_over() {
     for (idle, is_usable) in [(14, true), (15, false)] {
-        let server = Server::start();
-        server.world().reply_in = ms(5);
-        let process = process(&server, OutagePolicy::closed()).await;
-        let log = SlidingLog::new(10, MINUTE);
-        let limit = process.limit_with(0, log, Some((9, ms(20))));
+        let (_server, limit) = ahead(5, SlidingLog::new(10, MINUTE), (9, ms(20))).await;
         assert!(limit.passes(1).await);
         sleep(ms(idle)).await;
         let watch = Stopwatch::start();
@@ -44,11 +40,7 @@ async fn prefetched_permits_are_void_when_their_time_since_the_call_was_sent_is_
 
 #[tokio::test(start_paused = true)]
 async fn only_one_call_at_a_time_takes_permits_ahead() {
-    let server = Server::start();
-    server.world().reply_in = ms(20);
-    let process = process(&server, OutagePolicy::closed()).await;
-    let log = SlidingLog::new(100, MINUTE);
-    let limit = process.limit_with(0, log, Some((10, MINUTE)));
+    let (server, limit) = ahead(20, SlidingLog::new(100, MINUTE), (10, MINUTE)).await;
     let tries = (0..5).map(|number| {
         let limit = limit.clone();
         async move {
@@ -56,17 +48,14 @@ async fn only_one_call_at_a_time_takes_permits_ahead() {
             assert!(limit.passes(1).await);
         }
     });
-    futures::future::join_all(tries).await;
-    assert_eq!(server.world().calls.len(), 5);
-    assert_eq!(limit.take_all().await.unwrap(), 100 - 5 - 10);
+    join_all(tries).await;
+    assert_eq!(calls(&server), 5);
+    assert_eq!(limit.take_all().await, Ok(100 - 5 - 10));
 }
 
 #[tokio::test(start_paused = true)]
 async fn prefetched_permits_wait_for_waiters() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let log = SlidingLog::new(10, MINUTE);
-    let limit = process.limit_with(0, log, Some((4, MINUTE)));
+    let (_server, limit) = ahead(0, SlidingLog::new(10, MINUTE), (4, MINUTE)).await;
     limit.acquire(1).await.unwrap();
     // Six are asked for, of which the server has five.
     let waiter = limit.join(6);
@@ -93,29 +82,16 @@ async fn prefetches_exceed_a_window_by_at_most_their_sizes() {
             for _ in 0..3 {
                 // Takes permits ahead, and uses them when they are nearly void, with all that it can get then.
                 limit.acquire(1).await.unwrap();
-                passed.push(watch.elapsed());
+                passed.push((watch.elapsed(), 1));
                 sleep(ms(499)).await;
                 let until = watch.elapsed() + window;
-                while let Some(acquired) =
-                    within(until.saturating_sub(watch.elapsed()), limit.acquire(1)).await
-                {
-                    acquired.unwrap();
-                    passed.push(watch.elapsed());
-                }
+                passed.extend(passing_until(&limit, watch, until).await);
                 sleep(window).await;
             }
             passed
         });
     }
-    let mut passed = callers.join_all().await.concat();
-    passed.sort();
-    let most = passed.iter().enumerate().map(|(first, from)| {
-        let inside = passed[first..].iter();
-        inside
-            .take_while(|at| at.saturating_sub(*from) < window)
-            .count()
-    });
-    let most = most.max().unwrap();
-    assert!(most > LIMIT as usize, "{most}");
-    assert!(most <= (LIMIT + PROCESSES * AHEAD) as usize, "{most}");
+    let most = most_within(window, callers.join_all().await.concat());
+    assert!(most > LIMIT, "{most}");
+    assert!(most <= LIMIT + PROCESSES * AHEAD, "{most}");
 }

@@ -2,20 +2,12 @@
 //!
 //! A failure prints its seed. `SEED=7 cargo test … schedule` runs that schedule alone.
 
-use std::future::poll_fn;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use fastrand::Rng;
-use tokio::task::JoinSet;
 
-use super::server::{Rule, Server};
-use super::{DEADLINE, Limit, MINUTE, Process, WaitMode, ms, within};
-use crate::remote::connection::sleep;
-use crate::remote::{Failure, OutagePolicy};
-use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
-use paceline::time::{Rate, Tick};
+use super::*;
 
 /// For how long the server and the network fail.
 const TROUBLE: Duration = Duration::from_secs(3);
@@ -34,7 +26,12 @@ fn late(seed: u64) -> Duration {
     prefetch(seed).map_or(DEADLINE, |(_, lasts)| lasts) + ms(100)
 }
 
-type Uses = Arc<Mutex<Vec<(Tick, u32)>>>;
+/// In how many ways the server and the network behave, and how many of them keep the deadline.
+const WAYS: u32 = 25;
+const PUNCTUAL_WAYS: u32 = 1;
+
+/// When permits were used, and how many.
+type Uses = Vec<(Duration, u32)>;
 
 fn seeds() -> Range<u64> {
     let one = std::env::var("SEED").ok().map(|seed| seed.parse().unwrap());
@@ -47,18 +44,18 @@ fn run<P: Rule>(
     processes: u32,
     policy: &P,
     outage_policy: OutagePolicy,
-) -> (Server<P>, Vec<(Tick, u32)>) {
+    ways: u32,
+) -> (Server<P>, Uses) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut random = Rng::with_seed(seed);
         let server = Server::start();
-        let uses = Uses::default();
+        let uses = Arc::new(Mutex::new(Uses::new()));
         let mut callers = JoinSet::new();
         let mut limits = Vec::new();
         for _ in 0..processes {
-            let process = Process::of(&server, outage_policy);
-            process.connect().await;
+            let process = process(&server, outage_policy).await;
             let limit = process.limit_with(0, policy.clone(), prefetch(seed));
             for _ in 0..random.usize(1..6) {
                 let (server, limit, uses) = (server.clone(), limit.clone(), Arc::clone(&uses));
@@ -67,7 +64,7 @@ fn run<P: Rule>(
             }
             limits.push((process, limit));
         }
-        trouble(&mut random, &server).await;
+        trouble(&mut random, &server, ways).await;
         heal(&server);
         // Requests that go on, and new ones.
         let all_done = within(MINUTE, callers.join_all()).await;
@@ -78,7 +75,7 @@ fn run<P: Rule>(
             for _ in 0..3 {
                 let acquired = within(MINUTE, limit.acquire(1)).await;
                 acquired.expect("it waits for ever").unwrap();
-                uses.lock().unwrap().push((server.world().now(), 1));
+                uses.lock().unwrap().push((now(&server), 1));
             }
             assert!(process.is_up(), "seed {seed}");
         }
@@ -89,11 +86,24 @@ fn run<P: Rule>(
     })
 }
 
+fn now<P: Rule>(server: &Server<P>) -> Duration {
+    server.world().now().since(Tick::ZERO)
+}
+
+/// When the server counted permits, and how many.
+fn counted<P: Rule>(server: &Server<P>) -> Uses {
+    let world = server.world();
+    let counted = world.counted.iter();
+    counted
+        .map(|(at, _, cost)| (at.since(Tick::ZERO), *cost))
+        .collect()
+}
+
 /// One caller: asks with random costs, and leaves at random times.
-async fn call<P: Rule>(mut random: Rng, server: &Server<P>, limit: Limit<P>, uses: &Uses) {
-    let start = server.world().now();
+async fn call<P: Rule>(mut random: Rng, server: &Server<P>, limit: Limit<P>, uses: &Mutex<Uses>) {
+    let watch = Stopwatch::start();
     let mut handle = limit.clone();
-    while server.world().now().since(start) < TROUBLE {
+    while watch.elapsed() < TROUBLE {
         let cost = random.u32(1..=3).min(limit.queue.config.capacity);
         let mode = [WaitMode::Wait, WaitMode::WaitFailFast, WaitMode::Try][random.usize(0..3)];
         let passed = match random.u32(0..10) {
@@ -104,8 +114,7 @@ async fn call<P: Rule>(mut random: Rng, server: &Server<P>, limit: Limit<P>, use
             ),
             // The handle keeps its position, and asks for another cost next time.
             6..9 => {
-                let asked = poll_fn(|cx| handle.poll_ask(cost, mode, cx));
-                let answer = within(ms(random.u64(0..60)), asked).await;
+                let answer = within(ms(random.u64(0..60)), handle.again(cost, mode)).await;
                 answer.is_some_and(|answer| answer.is_ok_and(Decision::is_pass))
             }
             _ => {
@@ -114,27 +123,27 @@ async fn call<P: Rule>(mut random: Rng, server: &Server<P>, limit: Limit<P>, use
             }
         };
         if passed {
-            let now = server.world().now();
-            uses.lock().unwrap().push((now, cost));
+            uses.lock().unwrap().push((now(server), cost));
         }
         sleep(ms(random.u64(0..20))).await;
     }
 }
 
-async fn trouble<P: Rule>(random: &mut Rng, server: &Server<P>) {
-    let start = server.world().now();
-    while server.world().now().since(start) < TROUBLE {
-        match random.u32(0..24) {
-            0..3 => server.world().reply_in = ms(random.u64(0..30)),
-            3 => server.world().per_call = ms(random.u64(0..20)),
-            4 => server.world().loses_replies = true,
-            5 => server.cut(),
-            6 => server.freeze(),
-            7 => server.kill(),
-            8 => server.restart(),
-            9 => server.world().failure = Some(Failure::Unavailable("loading".into())),
-            10 => server.world().failure = Some(Failure::Fault("no permission".into())),
-            11 => server.world().late_after_reply = ms(random.u64(1..300)),
+async fn trouble<P: Rule>(random: &mut Rng, server: &Server<P>, ways: u32) {
+    let watch = Stopwatch::start();
+    while watch.elapsed() < TROUBLE {
+        match random.u32(0..ways) {
+            0 => server.world().reply_in = ms(random.u64(0..24)),
+            1..4 => server.world().reply_in = ms(random.u64(0..30)),
+            4 => server.world().per_key = ms(random.u64(0..20)),
+            5 => server.world().reply_in = NEVER,
+            6 => server.cut(),
+            7 => server.freeze(),
+            8 => server.kill(),
+            9 => server.restart(),
+            10 => server.world().failure = Some(Failure::Unavailable("loading".into())),
+            11 => server.world().failure = Some(Failure::Fault("no permission".into())),
+            12 => server.world().late_after_reply = ms(random.u64(1..300)),
             _ => heal(server),
         }
         sleep(ms(random.u64(1..150))).await;
@@ -144,32 +153,18 @@ async fn trouble<P: Rule>(random: &mut Rng, server: &Server<P>) {
 fn heal<P: Rule>(server: &Server<P>) {
     server.thaw();
     let mut world = server.world();
-    (world.reply_in, world.per_call) = (ms(0), ms(0));
-    (world.loses_replies, world.is_reachable) = (false, true);
-    world.failure = None;
+    (world.reply_in, world.per_key) = (ms(0), ms(0));
+    (world.failure, world.is_reachable) = (None, true);
 }
 
 /// Each use is of a permit that the server counted shortly before, and that was not returned.
-fn assert_counted<P: Rule>(seed: u64, server: &Server<P>, uses: &[(Tick, u32)]) {
-    let each = |(at, cost): &(Tick, u32)| std::iter::repeat_n(*at, *cost as usize);
-    let counted: Vec<_> = server
-        .world()
-        .counted
-        .iter()
-        .map(|it| (it.0, it.2))
-        .collect();
-    let mut counted = counted.iter().flat_map(each).peekable();
-    let mut uses = uses.to_vec();
+fn assert_counted(seed: u64, counted: &Uses, mut uses: Uses) {
+    let each = |(at, cost): &(Duration, u32)| std::iter::repeat_n(*at, *cost as usize);
+    let mut counted = counted.iter().flat_map(each);
     uses.sort();
     assert!(uses.len() > 6, "seed {seed}: {uses:?}");
     for used in uses.iter().flat_map(each) {
-        while counted
-            .peek()
-            .is_some_and(|counted| used.since(*counted) > late(seed))
-        {
-            counted.next();
-        }
-        let counted = counted.next();
+        let counted = counted.find(|counted| used.saturating_sub(*counted) <= late(seed));
         assert!(
             counted.is_some_and(|counted| counted <= used),
             "seed {seed}: used at {used:?}, and the next was counted at {counted:?}"
@@ -177,78 +172,61 @@ fn assert_counted<P: Rule>(seed: u64, server: &Server<P>, uses: &[(Tick, u32)]) 
     }
 }
 
-/// No window holds more than that.
-fn assert_bounded(seed: u64, mut permits: Vec<(Tick, u32)>, window: Duration, most: u32) {
-    permits.sort();
-    for (first, (from, _)) in permits.iter().enumerate() {
-        let inside = permits[first..].iter();
-        let inside = inside.take_while(|(at, _)| at.since(*from) < window);
-        let sum: u32 = inside.map(|(_, cost)| cost).sum();
-        assert!(
-            sum <= most,
-            "seed {seed}: {sum} from {from:?} on: {permits:?}"
-        );
+/// No window of the server holds more permits than that, and callers use no others.
+fn assert_closed<P: Rule>(policy: &P, window: Duration, most: u32) {
+    for seed in seeds() {
+        let (server, uses) = run(seed, 2, policy, OutagePolicy::closed(), WAYS);
+        let counted = counted(&server);
+        assert_counted(seed, &counted, uses);
+        let found = most_within(window, counted);
+        assert!(found <= most, "seed {seed}: {found}");
     }
 }
 
 #[test]
 fn a_closed_log_passes_only_what_the_server_counted_within_its_bound() {
-    for seed in seeds() {
+    assert_closed(&SlidingLog::new(LIMIT, WINDOW), WINDOW, LIMIT);
+}
+
+#[test]
+fn a_closed_bucket_passes_only_what_the_server_counted_within_its_bound() {
+    assert_closed(&TokenBucket::new(Rate::new(1, ms(30)), 5), ms(30), 5);
+}
+
+#[test]
+fn a_closed_interval_passes_only_what_the_server_counted_within_its_bound() {
+    assert_closed(&Interval::every(ms(20)), ms(20), 1);
+}
+
+/// The permits of requests that leave or change their cost are returned, and waiters that leave count nothing.
+#[test]
+fn of_a_punctual_server_callers_use_what_it_counts_and_no_more() {
+    for seed in seeds().filter(|seed| prefetch(*seed).is_none()) {
         let log = SlidingLog::new(LIMIT, WINDOW);
-        let (server, uses) = run(seed, 2, &log, OutagePolicy::closed());
-        assert_counted(seed, &server, &uses);
-        let counted = server
-            .world()
-            .counted
-            .iter()
-            .map(|it| (it.0, it.2))
-            .collect();
-        assert_bounded(seed, counted, WINDOW, LIMIT);
+        let (server, uses) = run(seed, 2, &log, OutagePolicy::closed(), PUNCTUAL_WAYS);
+        let sum: u32 = uses.iter().map(|(_, cost)| cost).sum();
+        assert_eq!(super::counted(&server), sum, "seed {seed}");
     }
 }
 
 #[test]
-fn a_closed_bucket_passes_only_what_the_server_counted() {
-    for seed in seeds() {
-        let bucket = TokenBucket::new(Rate::new(1, ms(30)), 5);
-        let (server, uses) = run(seed, 2, &bucket, OutagePolicy::closed());
-        assert_counted(seed, &server, &uses);
-    }
-}
-
-#[test]
-fn a_closed_interval_passes_only_what_the_server_counted() {
-    for seed in seeds() {
-        let every = Interval::every(ms(20));
-        let (server, uses) = run(seed, 2, &every, OutagePolicy::closed());
-        assert_counted(seed, &server, &uses);
-        let counted = server.world().counted.clone();
-        let mut counted: Vec<_> = counted.into_iter().filter(|it| it.2 > 0).collect();
-        counted.sort();
-        for pair in counted.windows(2) {
-            assert!(
-                pair[1].0.since(pair[0].0) >= ms(20),
-                "seed {seed}: {pair:?}"
-            );
-        }
-    }
-}
-
-#[test]
-fn an_insured_log_keeps_its_bound_with_and_without_the_server() {
-    for seed in seeds() {
+fn insured_processes_keep_their_bound_and_pass_their_shares_on_top_of_what_others_pass() {
+    for (processes, seed) in
+        (1..=2).flat_map(|processes| seeds().map(move |seed| (processes, seed)))
+    {
         let log = SlidingLog::new(LIMIT, WINDOW);
-        let (_, uses) = run(seed, 1, &log, OutagePolicy::insured(1));
-        assert_bounded(seed, uses, WINDOW.saturating_sub(late(seed)), LIMIT);
-    }
-}
-
-#[test]
-fn processes_without_the_server_pass_their_shares_on_top_of_what_others_pass_with_it() {
-    for seed in seeds() {
-        let log = SlidingLog::new(LIMIT, WINDOW);
-        let (_, uses) = run(seed, 2, &log, OutagePolicy::insured(2));
-        assert_bounded(seed, uses, WINDOW.saturating_sub(late(seed)), 2 * LIMIT);
+        let (_, uses) = run(
+            seed,
+            processes,
+            &log,
+            OutagePolicy::insured(processes),
+            WAYS,
+        );
+        let found = most_within(WINDOW.saturating_sub(late(seed)), uses);
+        assert!(
+            found <= processes * LIMIT,
+            "seed {seed}, {processes}: {found}"
+        );
     }
 }
 
@@ -256,7 +234,7 @@ fn processes_without_the_server_pass_their_shares_on_top_of_what_others_pass_wit
 fn an_open_log_passes_more_only_during_trouble() {
     for seed in seeds() {
         let log = SlidingLog::new(LIMIT, WINDOW);
-        let (_, uses) = run(seed, 2, &log, OutagePolicy::open());
+        let (_, uses) = run(seed, 2, &log, OutagePolicy::open(), WAYS);
         assert!(!uses.is_empty());
     }
 }

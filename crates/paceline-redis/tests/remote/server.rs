@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::remote::connection::sleep;
 use crate::remote::{
@@ -17,17 +16,17 @@ use paceline::limiter::Mode;
 use paceline::policy::{Decision, Interval, Policy, SlidingLog, Status, TokenBucket};
 use paceline::time::{Clock, Rate, Tick};
 
-/// Larger limits do not say what they have left: it may be counted one by one.
-const MOST_COUNTED: u32 = 100;
-
 /// A policy that the server can keep.
 pub(super) trait Rule:
     Policy<State: Send> + Clone + PartialEq + fmt::Debug + Send + Sync + 'static
 {
-    fn capacity(&self) -> u32;
-
-    /// How long it takes until a spent limit is fresh again.
-    fn refills_in(&self) -> Duration;
+    /// The largest cost.
+    fn capacity(&self) -> u32 {
+        match self.decide(&mut self.fresh(Tick::ZERO), Tick::ZERO, u32::MAX) {
+            Decision::Never { capacity } => capacity,
+            _ => u32::MAX,
+        }
+    }
 
     /// The part of the limit that each of these replicas may use alone.
     fn share_of(&self, replicas: u32) -> Self;
@@ -38,31 +37,20 @@ pub(super) trait Rule:
         assert_eq!(spent, Decision::Pass);
         state
     }
+
+    /// How long it takes until a spent limit is fresh again.
+    fn refills_in(&self) -> Duration {
+        self.settled_at(&self.spent(Tick::ZERO)).since(Tick::ZERO)
+    }
 }
 
 impl Rule for SlidingLog {
-    fn capacity(&self) -> u32 {
-        self.limit()
-    }
-
-    fn refills_in(&self) -> Duration {
-        self.window()
-    }
-
     fn share_of(&self, replicas: u32) -> Self {
         Self::new(self.limit() / replicas, self.window())
     }
 }
 
 impl Rule for TokenBucket {
-    fn capacity(&self) -> u32 {
-        self.burst()
-    }
-
-    fn refills_in(&self) -> Duration {
-        self.rate().period() * self.burst() / self.rate().permits()
-    }
-
     fn share_of(&self, replicas: u32) -> Self {
         let rate = Rate::new(self.rate().permits(), self.rate().period() * replicas);
         Self::new(rate, self.burst() / replicas)
@@ -74,30 +62,23 @@ impl Rule for Interval {
         1
     }
 
-    fn refills_in(&self) -> Duration {
-        self.interval()
-    }
-
     fn share_of(&self, replicas: u32) -> Self {
         Self::every(self.interval() * replicas)
     }
 }
 
-/// The server. A clone is the same server.
+/// The server, and the store of each process. A clone is the same server.
 #[derive(Clone)]
 pub(super) struct Server<P: Rule> {
     world: Arc<Mutex<World<P>>>,
     jobs: mpsc::UnboundedSender<Job<P>>,
-    thawed: Arc<Notify>,
 }
 
 /// What the server has and how it behaves. Tests change the fields at any time.
-#[expect(clippy::struct_excessive_bools, reason = "each is a way to fail")]
 pub(super) struct World<P: Rule> {
     clock: Clock,
     /// How far the server's clock was stepped, in microseconds.
     pub(super) step: i64,
-    run: u64,
     started: u64,
     states: HashMap<u32, KeyState<P>>,
     /// Whether connections can be opened.
@@ -107,18 +88,14 @@ pub(super) struct World<P: Rule> {
     connections: u64,
     /// Connections with smaller numbers are broken.
     unbroken_from: watch::Sender<u64>,
-    /// The time that the server works on a call, and on each of its keys.
-    pub(super) per_call: Duration,
+    /// The time that the server works on each key of a call.
     pub(super) per_key: Duration,
     /// The way of a reply.
     pub(super) reply_in: Duration,
     /// The same for calls with this key.
     pub(super) key_reply_in: HashMap<u32, Duration>,
     busy_until: Tick,
-    is_frozen: bool,
-    /// Whether calls are run and their replies are lost.
-    pub(super) loses_replies: bool,
-    lost: Vec<Delivery>,
+    is_frozen: watch::Sender<bool>,
     /// By how much the client's process is late after the next reply.
     pub(super) late_after_reply: Duration,
     /// Keys for which the server refuses every request.
@@ -127,11 +104,8 @@ pub(super) struct World<P: Rule> {
     pub(super) failure: Option<Failure>,
     /// Whether the client library panics in each call, and when it connects.
     pub(super) panics: bool,
-    pub(super) panics_on_connecting: bool,
-    /// The calls that the server has run: when each was sent, when it was run, and the number of its keys.
-    pub(super) calls: Vec<(Tick, Tick, usize)>,
-    /// The tasks of the clients that have sent these calls.
-    pub(super) tasks: Vec<tokio::task::Id>,
+    /// The calls that the server has run: the client's task, the number of keys, and how long it waited at the server.
+    pub(super) calls: Vec<(tokio::task::Id, usize, Duration)>,
     /// The permits that passed and were not returned: when, by the local clock and the server's, and how many.
     pub(super) counted: Vec<(Tick, u64, u32)>,
     /// The overrides, by the version of their last change, and the first version.
@@ -139,8 +113,8 @@ pub(super) struct World<P: Rule> {
     first_version: u64,
     /// How many overrides one reply has at most.
     pub(super) most_overrides: usize,
-    /// When overrides were read, and the version that the client knew.
-    pub(super) reads: Vec<(Tick, u64)>,
+    /// When overrides were read.
+    pub(super) reads: Vec<Tick>,
     /// How each read and change of overrides fails.
     pub(super) override_failure: Option<Failure>,
     /// Whether the replies to them are lost.
@@ -151,6 +125,7 @@ pub(super) struct World<P: Rule> {
 type Kept<P> = (u64, Mode, Option<[P; 2]>);
 
 /// What the server stores under a key.
+#[derive(Clone)]
 struct KeyState<P: Rule> {
     state: P::State,
     /// The state before the first of the grants.
@@ -186,28 +161,22 @@ impl<P: Rule> Server<P> {
         let world = World {
             clock: Clock::new(),
             step: 0,
-            run: 1,
             started: 0,
             states: HashMap::new(),
             is_reachable: true,
             attempts: 0,
             connections: 0,
             unbroken_from: watch::Sender::new(0),
-            per_call: Duration::ZERO,
             per_key: Duration::ZERO,
             reply_in: Duration::ZERO,
             key_reply_in: HashMap::new(),
             busy_until: Tick::ZERO,
-            is_frozen: false,
-            loses_replies: false,
-            lost: Vec::new(),
+            is_frozen: watch::Sender::new(false),
             late_after_reply: Duration::ZERO,
             refused_keys: HashSet::new(),
             failure: None,
             panics: false,
-            panics_on_connecting: false,
             calls: Vec::new(),
-            tasks: Vec::new(),
             counted: Vec::new(),
             overrides: BTreeMap::new(),
             first_version: 0,
@@ -219,15 +188,13 @@ impl<P: Rule> Server<P> {
         let server = Self {
             world: Arc::new(Mutex::new(world)),
             jobs,
-            thawed: Arc::default(),
         };
         let mut world = server.world();
         world.now();
         // A server that has run for an hour.
         world.started = world.time() - 3_600_000_000;
         drop(world);
-        let (world, thawed) = (Arc::clone(&server.world), Arc::clone(&server.thawed));
-        tokio::spawn(serve(world, thawed, received));
+        tokio::spawn(serve(Arc::clone(&server.world), received));
         server
     }
 
@@ -238,13 +205,12 @@ impl<P: Rule> Server<P> {
 
     /// Calls are received and not run.
     pub(super) fn freeze(&self) {
-        self.world().is_frozen = true;
+        self.world().is_frozen.send_replace(true);
     }
 
     /// The calls that were received meanwhile are run.
     pub(super) fn thaw(&self) {
-        self.world().is_frozen = false;
-        self.thawed.notify_one();
+        self.world().is_frozen.send_replace(false);
     }
 
     /// Breaks the open connections. New ones can be made.
@@ -270,44 +236,9 @@ impl<P: Rule> Server<P> {
         self.cut();
         let mut world = self.world();
         world.is_reachable = true;
-        world.run += 1;
         world.started = world.time();
         world.states.clear();
         world.overrides.clear();
-    }
-
-    /// Sends a job over the connection, and waits for the reply.
-    async fn ask<T: Send + 'static>(
-        &self,
-        connection: u64,
-        keys: Vec<u32>,
-        work: impl FnOnce(&mut World<P>) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        let (reply, answer) = oneshot::channel();
-        let run = |world: &mut World<P>| {
-            let done = work(world);
-            Box::new(move || drop(reply.send(done))) as Delivery
-        };
-        let (sent, mut unbroken_from) = {
-            let mut world = self.world();
-            (world.now(), world.unbroken_from.subscribe())
-        };
-        let broken = || Failure::Unreachable("the connection broke".into());
-        if *unbroken_from.borrow() > connection {
-            return Err(broken());
-        }
-        let job = Job {
-            connection,
-            keys,
-            sent,
-            run: Box::new(run),
-        };
-        self.jobs.send(job).map_err(|_| broken())?;
-        tokio::select! {
-            biased;
-            answer = answer => answer.map_err(|_| broken()),
-            _ = unbroken_from.wait_for(|first| *first > connection) => Err(broken()),
-        }
     }
 }
 
@@ -318,34 +249,25 @@ impl<P: Rule> fmt::Debug for Server<P> {
 }
 
 /// The server's task: runs the calls one after another.
-async fn serve<P: Rule>(
-    world: Arc<Mutex<World<P>>>,
-    thawed: Arc<Notify>,
-    mut jobs: mpsc::UnboundedReceiver<Job<P>>,
-) {
+async fn serve<P: Rule>(world: Arc<Mutex<World<P>>>, mut jobs: mpsc::UnboundedReceiver<Job<P>>) {
     let world = || world.lock().unwrap();
+    let mut is_frozen = world().is_frozen.subscribe();
     while let Some(job) = jobs.recv().await {
         let (now, done_at) = {
             let mut world = world();
             let keys = u32::try_from(job.keys.len()).unwrap();
-            let work = world.per_call + world.per_key * keys;
+            let work = world.per_key * keys;
             // Timers have a grid of a millisecond. The server's work has not.
             world.busy_until = world.busy_until.max(job.sent).after(work);
             (world.now(), world.busy_until)
         };
         wait(done_at.since(now)).await;
-        while world().is_frozen {
-            thawed.notified().await;
-        }
+        let _ = is_frozen.wait_for(|is_frozen| !is_frozen).await;
         let mut world = world();
         if *world.unbroken_from.borrow() > job.connection {
             continue;
         }
         let delivery = (job.run)(&mut world);
-        if world.loses_replies {
-            world.lost.push(delivery);
-            continue;
-        }
         let of_keys = job
             .keys
             .iter()
@@ -394,14 +316,14 @@ impl<P: Rule> World<P> {
     /// The longest that one of the last hundred calls waited at the server.
     pub(super) fn longest_call(&self) -> Duration {
         let last = self.calls.iter().rev().take(100);
-        last.map(|(sent, run, _)| run.since(*sent)).max().unwrap()
+        last.map(|(.., waited)| *waited).max().unwrap()
     }
 
     fn decide(
         &mut self,
         health: &ServerHealth,
-        ask: &Ask<Client<P>>,
-    ) -> Result<Reply<Client<P>>, Failure> {
+        ask: &Ask<Server<P>>,
+    ) -> Result<Reply<Server<P>>, Failure> {
         let (key, policy) = &ask.limit;
         if self.refused_keys.contains(key) {
             return Err(Failure::Fault("this key is refused".into()));
@@ -447,9 +369,7 @@ impl<P: Rule> World<P> {
             }
         }
         reply.spent = ask.spent(reply.passed, reply.extra);
-        if policy.capacity() <= MOST_COUNTED {
-            reply.remaining = policy.room(&kept.state, tick(now));
-        }
+        reply.remaining = policy.room(&kept.state, tick(now));
         if ask.task != Task::Peek {
             if lost || reply.passed + reply.extra > 0 || !ask.returns.is_empty() {
                 kept.written_at = now;
@@ -471,9 +391,8 @@ impl<P: Rule> World<P> {
         if self.overrides.is_empty() {
             self.first_version = version;
         }
-        let known = self.overrides.iter();
-        let known = known.filter(|(_, (of, _))| of == name);
-        let known = known.map(|(version, _)| *version).next();
+        let known = self.overrides.iter().find(|(_, (of, _))| of == name);
+        let known = known.map(|(version, _)| *version);
         let known = known.and_then(|version| self.overrides.remove(&version));
         let (_, mut kept) = known.unwrap_or_default();
         match change {
@@ -487,7 +406,7 @@ impl<P: Rule> World<P> {
 
     fn changes_since(&mut self, (since, _): (u64, bool)) -> Changes<P> {
         let (now, time) = (self.now(), self.time());
-        self.reads.push((now, since));
+        self.reads.push(now);
         let mut version = self.overrides.last_key_value().map_or(0, |(last, _)| *last);
         let is_known = version > 0 && (self.first_version..=version).contains(&since);
         let from = if is_known { since + 1 } else { 0 };
@@ -540,7 +459,7 @@ impl<P: Rule> World<P> {
         &mut self,
         now: u64,
         health: &ServerHealth,
-        ask: &Ask<Client<P>>,
+        ask: &Ask<Server<P>>,
     ) -> (KeyState<P>, bool) {
         let (key, policy) = &ask.limit;
         let known = ask
@@ -572,17 +491,6 @@ impl<P: Rule> World<P> {
                 }
                 (kept, false)
             }
-        }
-    }
-}
-
-impl<P: Rule> Clone for KeyState<P> {
-    fn clone(&self) -> Self {
-        Self {
-            state: self.state.clone(),
-            before: self.before.clone(),
-            grants: self.grants.clone(),
-            written_at: self.written_at,
         }
     }
 }
@@ -630,13 +538,6 @@ impl Stamp {
     }
 }
 
-/// The store of one process.
-#[derive(Clone, Debug)]
-pub(super) struct Client<P: Rule> {
-    pub(super) server: Server<P>,
-    pub(super) keys_per_call: usize,
-}
-
 /// An open connection, and its number.
 pub(super) struct Opened<P: Rule> {
     number: u64,
@@ -644,25 +545,50 @@ pub(super) struct Opened<P: Rule> {
 }
 
 impl<P: Rule> Opened<P> {
-    fn ask<T: Send + 'static>(
+    /// Sends a job over the connection, and waits for the reply.
+    async fn ask<T: Send + 'static>(
         &self,
         keys: Vec<u32>,
         work: impl FnOnce(&mut World<P>) -> T + Send + 'static,
-    ) -> impl Future<Output = Result<T, Failure>> + Send {
-        self.server.ask(self.number, keys, work)
+    ) -> Result<T, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let run = |world: &mut World<P>| {
+            let done = work(world);
+            Box::new(move || drop(reply.send(done))) as Delivery
+        };
+        let (sent, mut unbroken_from) = {
+            let mut world = self.server.world();
+            (world.now(), world.unbroken_from.subscribe())
+        };
+        let broken = || Failure::Unreachable("the connection broke".into());
+        if *unbroken_from.borrow() > self.number {
+            return Err(broken());
+        }
+        let job = Job {
+            connection: self.number,
+            keys,
+            sent,
+            run: Box::new(run),
+        };
+        self.server.jobs.send(job).map_err(|_| broken())?;
+        tokio::select! {
+            biased;
+            answer = answer => answer.map_err(|_| broken()),
+            _ = unbroken_from.wait_for(|first| *first > self.number) => Err(broken()),
+        }
     }
 }
 
-impl<P: Rule> Store for Client<P> {
+impl<P: Rule> Store for Server<P> {
     type Connection = Opened<P>;
     type Limit = (u32, P);
     type Params = P;
     type Memory = Stamp;
 
     async fn connect(&self) -> Result<Opened<P>, Failure> {
-        let mut world = self.server.world();
+        let mut world = self.world();
         world.attempts += 1;
-        if world.panics_on_connecting {
+        if world.panics {
             drop(world);
             panic!("the client library panics on connecting");
         }
@@ -674,7 +600,7 @@ impl<P: Rule> Store for Client<P> {
         drop(world);
         Ok(Opened {
             number,
-            server: self.server.clone(),
+            server: self.clone(),
         })
     }
 
@@ -684,7 +610,7 @@ impl<P: Rule> Store for Client<P> {
 
     async fn server_run(connection: &Opened<P>) -> Option<ServerRun> {
         let run = |world: &mut World<P>| ServerRun {
-            id: world.run.to_string().into(),
+            id: world.started.to_string().into(),
             uptime: (world.time().saturating_sub(world.started)) / 1_000_000,
         };
         connection.ask(Vec::new(), run).await.ok()
@@ -695,7 +621,7 @@ impl<P: Rule> Store for Client<P> {
     }
 
     fn keys_per_call(&self) -> usize {
-        self.keys_per_call
+        64
     }
 
     fn params((_, policy): &(u32, P)) -> &P {
@@ -743,14 +669,13 @@ impl<P: Rule> Store for Client<P> {
         assert!(!panics, "the client library panics in a call");
         let keys = asks.iter().map(|ask| ask.limit.0).collect();
         let (health, asks) = (health.clone(), asks.to_vec());
-        let sent = connection.server.world().now();
-        connection.server.world().tasks.push(tokio::task::id());
+        let (task, sent) = (tokio::task::id(), connection.server.world().now());
         let decide = move |world: &mut World<P>| {
             if let Some(failure) = &world.failure {
                 return Err(failure.clone());
             }
-            let now = world.now();
-            world.calls.push((sent, now, asks.len()));
+            let waited = world.now().since(sent);
+            world.calls.push((task, asks.len(), waited));
             let replies = asks.iter().map(|ask| world.decide(&health, ask)).collect();
             Ok((world.time(), replies))
         };

@@ -1,24 +1,18 @@
 //! The task of the batcher.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::thread;
 
-use testkit::clock::Stopwatch;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use super::server::Server;
-use super::{MINUTE, Process, ms, one, plenty, process, settle};
-use crate::remote::OutagePolicy;
-use crate::remote::connection::sleep;
-use paceline::policy::SlidingLog;
+use super::*;
 
 /// In how many tasks the calls were made, of which there were this many.
 fn tasks(server: &Server<SlidingLog>) -> (usize, usize) {
     let world = server.world();
-    let tasks: HashSet<_> = world.tasks.iter().collect();
-    (tasks.len(), world.tasks.len())
+    let tasks: HashSet<_> = world.calls.iter().map(|(task, ..)| task).collect();
+    (tasks.len(), world.calls.len())
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,11 +33,20 @@ async fn a_thousand_decisions_are_made_in_one_task() {
     assert_eq!(tasks(&server), (1, 1_000));
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_task_ends_with_the_last_handle() {
+fn alive_tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+/// A server, and how many tasks are alive without a process.
+async fn alone<P: Rule>() -> (Server<P>, usize) {
     let server = Server::start();
     settle().await;
-    let before = Handle::current().metrics().num_alive_tasks();
+    (server, alive_tasks())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_ends_with_the_last_handle() {
+    let (server, before) = alone().await;
     let process = process(&server, OutagePolicy::closed()).await;
     let limit = process.limit(0, SlidingLog::new(1, MINUTE));
     let connection = Arc::downgrade(&process.batcher.connection);
@@ -53,18 +56,16 @@ async fn the_task_ends_with_the_last_handle() {
     let other = Process::clone(&process);
     drop((process, limit));
     settle().await;
-    assert_eq!(Handle::current().metrics().num_alive_tasks(), before + 1);
+    assert_eq!(alive_tasks(), before + 1);
     drop((waiter, other));
     settle().await;
-    assert_eq!(Handle::current().metrics().num_alive_tasks(), before);
+    assert_eq!(alive_tasks(), before);
     assert!(connection.upgrade().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_task_ends_after_a_call_whose_caller_and_limit_are_gone() {
-    let server = Server::start();
-    settle().await;
-    let before = Handle::current().metrics().num_alive_tasks();
+    let (server, before) = alone().await;
     let process = process(&server, OutagePolicy::closed()).await;
     server.world().reply_in = ms(10);
     let asking = process.limit(0, SlidingLog::new(3, MINUTE)).join(2);
@@ -74,14 +75,14 @@ async fn the_task_ends_after_a_call_whose_caller_and_limit_are_gone() {
     sleep(ms(50)).await;
     settle().await;
     // Asked, and returned.
-    assert_eq!(server.world().calls.len(), 2);
-    assert_eq!(Handle::current().metrics().num_alive_tasks(), before);
+    assert_eq!(calls(&server), 2);
+    assert_eq!(alive_tasks(), before);
 }
 
 /// A paused clock advances to the next timer while all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn an_idle_task_holds_no_timer() {
-    let (_server, _process, limit) = one(OutagePolicy::closed(), SlidingLog::new(1, MINUTE)).await;
+    let (_server, _process, limit) = closed(SlidingLog::new(1, MINUTE)).await;
     limit.acquire(1).await.unwrap();
     // It waits for a minute, and then for nothing.
     let waiter = limit.join(1);
@@ -104,7 +105,7 @@ fn runtimes_that_take_turns_have_one_task_each_and_wait_for_no_other() {
     let mut servers = Builder::new_multi_thread();
     let servers = servers.worker_threads(1).enable_all().build().unwrap();
     let server = servers.block_on(async { Server::start() });
-    let process = Process::with(&server, OutagePolicy::closed(), MINUTE, 64);
+    let process = Process::with(&server, OutagePolicy::closed(), MINUTE);
     servers.block_on(process.connect());
     let limit = process.limit(0, plenty());
     let runtimes = [(); 3].map(|()| {
