@@ -79,6 +79,7 @@ pub use error::{AcquireError, Exceeded, LineError, TooCostly};
 pub use fair::{Fair, FairAt};
 pub use fair_clients::{ClientShare, FairCycle};
 pub use gate::Gate;
+pub(crate) use gate::poll_turn;
 pub use key_map::WhenFull;
 pub use keyed::{Keyed, KeyedAt};
 pub use limit::Stats;

@@ -6,7 +6,7 @@ use core::task::{Context, Poll, Waker, ready};
 use futures_sink::Sink;
 use pin_project_lite::pin_project;
 
-use crate::limiter::{Exceeded, Gate, Limiter};
+use crate::limiter::{Exceeded, Gate, Limiter, poll_turn};
 
 use super::SendError;
 
@@ -92,6 +92,7 @@ where
     type Error = SendError<S::Error, Exceeded<Item>>;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        ready!(poll_turn(cx));
         ready!(self.as_mut().poll_answer(cx))?;
         self.project().sink.poll_ready(cx).map_err(SendError::Inner)
     }

@@ -6,7 +6,7 @@ use core::task::{Context, Poll, ready};
 use futures_sink::Sink;
 use pin_project_lite::pin_project;
 
-use crate::limiter::{Limiter, TooCostly};
+use crate::limiter::{Limiter, TooCostly, poll_turn};
 
 use super::{PaceSends, SendError};
 
@@ -88,6 +88,7 @@ where
     type Error = SendError<S::Error, TooCostly<Item>>;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        ready!(poll_turn(cx));
         self.project().paced.poll_sendable(cx)
     }
 

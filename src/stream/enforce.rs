@@ -75,7 +75,7 @@ where
         if ready!(this.input.as_mut().poll_peek(cx)).is_none() {
             return Poll::Ready(None);
         }
-        let Ok(decision) = ready!(this.gate.limiter_mut().poll_try(1, cx));
+        let Ok(decision) = ready!(this.gate.poll_try(cx));
         Poll::Ready(this.input.take().map(|item| {
             if decision.is_pass() {
                 return Ok(item);

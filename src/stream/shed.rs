@@ -79,7 +79,7 @@ where
 
         let mut taken = 0;
         while ready!(this.input.as_mut().poll_peek(cx)).is_some() {
-            let Ok(decision) = ready!(this.gate.limiter_mut().poll_try(1, cx));
+            let Ok(decision) = ready!(this.gate.poll_try(cx));
             let item = this.input.as_mut().take();
             if decision.is_pass() {
                 return Poll::Ready(item);

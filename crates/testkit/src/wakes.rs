@@ -6,7 +6,7 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     mem,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -16,6 +16,7 @@ use std::{
 
 use futures_core::Stream;
 use pin_project_lite::pin_project;
+use tokio::task::unconstrained;
 
 /// A waker, and the count of its wakes.
 #[must_use]
@@ -56,6 +57,19 @@ impl Wakes {
             Poll::Pending
         })
         .await;
+    }
+}
+
+/// Polls as the task of its own that it stands for: without the budget of the test's task, which stands for many.
+fn as_a_task<R>(poll: impl FnOnce() -> R) -> R {
+    let mut poll = Some(poll);
+    let once = poll_fn(|_| {
+        poll.take()
+            .map_or(Poll::Pending, |poll| Poll::Ready(poll()))
+    });
+    match pin!(unconstrained(once)).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(polled) => polled,
+        Poll::Pending => unreachable!("it is polled once"),
     }
 }
 
@@ -145,7 +159,8 @@ impl<T> Driven<T> {
     /// Polls by a closure: for the methods of a sink, or other poll methods.
     pub fn poll_with<R>(&mut self, poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> R) -> R {
         self.seen = self.wakes.count();
-        poll(self.inner.as_mut(), &mut Context::from_waker(&self.waker))
+        let (inner, waker) = (self.inner.as_mut(), &self.waker);
+        as_a_task(|| poll(inner, &mut Context::from_waker(waker)))
     }
 
     /// Polls the future once.

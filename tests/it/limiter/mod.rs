@@ -36,6 +36,7 @@ mod status;
 mod switched;
 mod watched;
 mod within;
+mod yields;
 
 /// One token each 100 ms.
 const fn bucket(burst: u32) -> TokenBucket {
