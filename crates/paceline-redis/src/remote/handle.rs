@@ -6,7 +6,7 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use tokio::task::coop::poll_proceed;
+use tokio::task::coop::cooperative;
 
 use paceline::config::ConfigError;
 use paceline::limiter::{AcquireError, Event, Reporter, TooCostly};
@@ -71,13 +71,8 @@ impl<P: RemotePolicy, S: Store> LimitHandle<P, S> {
     }
 
     pub(crate) async fn wait(&mut self, cost: u32) -> Result<(), AcquireError<ServerError>> {
-        let answer = poll_fn(|cx| {
-            let budget = ready!(poll_proceed(cx));
-            let answer = ready!(self.poll_ask(cost, WaitMode::WaitFailFast, cx));
-            budget.made_progress();
-            Poll::Ready(answer)
-        })
-        .await;
+        let asked = poll_fn(|cx| self.poll_ask(cost, WaitMode::WaitFailFast, cx));
+        let answer = cooperative(asked).await;
         match answer.map_err(AcquireError::of_limit)? {
             Decision::Never { capacity } => Err(TooCostly::new(cost, capacity).into()),
             _ => Ok(()),
