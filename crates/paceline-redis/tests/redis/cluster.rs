@@ -3,17 +3,19 @@
 use std::time::Duration;
 
 use paceline::policy::{All, Decision, SlidingLog, TokenBucket};
+use paceline::shed::Class;
 use paceline::time::Rate;
 use paceline_redis::{OutagePolicy, Redis};
 
-use crate::limits::{MINUTE, denied, log, passed, pause};
-use crate::servers::{Cluster, Server};
+use crate::limits::{MINUTE, PATIENT, denied, log, passed, pause};
+use crate::permits::{KEY, LONG, ends, permits, taken, waiting};
+use crate::servers::{Cluster, Server, until};
 
 async fn redis(cluster: &Cluster, when_down: OutagePolicy) -> Redis {
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let redis = Redis::open_cluster(&urls, when_down).unwrap();
-    let redis = redis.with_deadline(Duration::from_secs(10)).unwrap();
+    let redis = redis.with_deadline(PATIENT).unwrap();
     redis.connect().await.unwrap();
     redis
 }
@@ -47,6 +49,28 @@ async fn keys_on_all_nodes_are_limited_and_several_limits_of_one_decision_are_in
         passed(users.at("bob").unwrap().try_acquire(1).await);
     }
     assert_eq!(redis.stats().faults, 0);
+}
+
+#[tokio::test]
+async fn all_keys_of_a_pool_and_both_of_a_fleet_usage_are_in_one_slot() {
+    let mut cluster = Cluster::start().await;
+    let one = redis(&cluster, OutagePolicy::closed()).await;
+    let usage = one.fleet_usage("api", 2, 1, LONG).unwrap();
+    let critical = usage.admit(Class::Critical).await.unwrap().unwrap();
+    let _sheddable = usage.admit(Class::Sheddable(0)).await.unwrap().unwrap();
+    assert!(usage.admit(Class::Sheddable(0)).await.unwrap().is_none());
+    critical.release().await.unwrap();
+    let in_use = usage.in_use().await.unwrap();
+    assert_eq!((in_use.critical, in_use.sheddable), (0, 1));
+
+    let other = redis(&cluster, OutagePolicy::closed()).await;
+    let held = taken(&permits(&one, 1, LONG)).await;
+    let waiting = waiting(&permits(&other, 1, LONG), 1).remove(0);
+    let owner = cluster.owner_of(KEY).await;
+    let marks = ["EXISTS", "paceline:{jobs}:permits:waiting"];
+    until("it waits", async || owner.cli::<u32>(&marks).await == 1).await;
+    drop(held);
+    let _lease = ends(waiting).await;
 }
 
 /// Moves the slot of a key, with the key, from one node to another.

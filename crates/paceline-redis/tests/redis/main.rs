@@ -2,7 +2,6 @@
 #![cfg(unix)]
 
 mod attacks;
-mod clocks;
 mod cluster;
 mod config;
 mod events;

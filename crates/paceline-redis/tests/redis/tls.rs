@@ -4,6 +4,7 @@ use std::env;
 use std::process::Command;
 use std::time::Duration;
 
+use paceline::config::ConfigError;
 use paceline::policy::Interval;
 use paceline_redis::{OutagePolicy, Redis, Tls};
 use rcgen::{
@@ -11,7 +12,7 @@ use rcgen::{
 };
 
 use crate::failing::{DEADLINE, until_up};
-use crate::limits::{MINUTE, pause};
+use crate::limits::{MINUTE, client, pause};
 use crate::servers::{Identity, Server, TlsServer};
 
 struct Authority {
@@ -59,18 +60,17 @@ async fn start(authority: &Authority) -> TlsServer {
 }
 
 async fn start_as(identity: &Identity, authority: &Authority) -> TlsServer {
-    TlsServer::start(
-        identity,
-        &authority.certificate(),
-        &["--tls-auth-clients", "no"],
-    )
-    .await
+    let options = ["--tls-auth-clients", "no"];
+    TlsServer::start(identity, &authority.certificate(), &options).await
+}
+
+fn by_tls(redis: Result<Redis, ConfigError>, tls: &Tls) -> Redis {
+    let redis = redis.unwrap().with_deadline(2 * DEADLINE).unwrap();
+    redis.with_tls(tls).unwrap()
 }
 
 fn opened(url: &str, tls: &Tls) -> Redis {
-    let redis = Redis::open(url, OutagePolicy::closed()).unwrap();
-    let redis = redis.with_deadline(2 * DEADLINE).unwrap();
-    redis.with_tls(tls).unwrap()
+    by_tls(Redis::open(url, OutagePolicy::closed()), tls)
 }
 
 async fn works(redis: &Redis) {
@@ -158,8 +158,7 @@ const URL: &str = "PACELINE_TEST_TLS_URL";
 #[tokio::test]
 async fn without_certificates_those_of_the_system_are_trusted() {
     if let Ok(url) = env::var(URL) {
-        let redis = Redis::open(&url, OutagePolicy::closed()).unwrap();
-        works(&redis.with_deadline(2 * DEADLINE).unwrap()).await;
+        works(&client(&url, OutagePolicy::closed(), 2 * DEADLINE)).await;
         return;
     }
     let authority = Authority::new();
@@ -184,9 +183,8 @@ async fn without_certificates_those_of_the_system_are_trusted() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_reached_by_tls() {
+async fn a_cluster_and_a_master_that_sentinel_names_are_reached_by_tls() {
     let authority = Authority::new();
-    let identity = authority.identity("127.0.0.1");
     let options = [
         ["--tls-auth-clients", "no"],
         ["--cluster-enabled", "yes"],
@@ -194,24 +192,20 @@ async fn a_cluster_is_reached_by_tls() {
         ["--tls-cluster", "yes"],
         ["--cluster-announce-ip", "127.0.0.1"],
     ];
+    let identity = authority.identity("127.0.0.1");
     let certificate = authority.certificate();
     let node = TlsServer::start(&identity, &certificate, options.as_flattened()).await;
     let slots = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
     node.server.cli::<()>(&slots).await;
-    let redis = Redis::open_cluster(&[&node.url()], OutagePolicy::closed()).unwrap();
-    let redis = redis.with_deadline(2 * DEADLINE).unwrap();
-    works(&redis.with_tls(&authority.trusted()).unwrap()).await;
-}
-
-#[tokio::test]
-async fn a_master_that_sentinel_names_is_reached_by_tls() {
-    let authority = Authority::new();
     let master = start(&authority).await;
     let sentinel = Server::start_sentinel_of(master.port()).await;
-    let sentinels = [&*sentinel.url()];
-    let redis = Redis::open_sentinel(&sentinels, "rediss://mymaster", OutagePolicy::closed());
-    let redis = redis.unwrap().with_deadline(2 * DEADLINE).unwrap();
-    works(&redis.with_tls(&authority.trusted()).unwrap()).await;
+    let closed = OutagePolicy::closed;
+    for redis in [
+        Redis::open_cluster(&[&node.url()], closed()),
+        Redis::open_sentinel(&[&sentinel.url()], "rediss://mymaster", closed()),
+    ] {
+        works(&by_tls(redis, &authority.trusted())).await;
+    }
 }
 
 #[test]

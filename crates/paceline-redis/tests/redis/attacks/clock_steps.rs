@@ -8,9 +8,8 @@ use paceline::time::Rate;
 use paceline_redis::{OutagePolicy, RedisPolicy};
 use tokio::time::timeout;
 
-use super::process;
-use crate::failing::{DEADLINE, until_up};
-use crate::servers::{Cut, PATIENCE, Relay, Server};
+use crate::failing::{redis, until_up};
+use crate::servers::{PATIENCE, Relay, Server};
 
 const HOUR: i64 = 3_600;
 
@@ -33,13 +32,13 @@ fn each_policy() -> impl RedisPolicy {
 
 /// Uses a limit of each policy, makes the step, and checks that all go on and each state was counted as lost once.
 async fn all_go_on(url: String, step: impl Future<Output = ()>) {
-    let before = process(&url, OutagePolicy::closed(), DEADLINE).await;
+    let before = redis(&url, OutagePolicy::closed()).await;
     let known = before.limit("a", each_policy()).unwrap();
     known.acquire(1).await.unwrap();
 
     step.await;
     until_up(&before).await;
-    let after = process(&url, OutagePolicy::closed(), DEADLINE).await;
+    let after = redis(&url, OutagePolicy::closed()).await;
     let new = after.limit("a", each_policy()).unwrap();
     let both = [&known, &new].map(|limit| timeout(PATIENCE, limit.acquire(1)));
     for waited in join_all(both).await {
@@ -67,20 +66,4 @@ async fn a_failover_to_a_clock_an_hour_behind_costs_one_wait() {
         relay.switch_to(replica.address()).await;
     };
     all_go_on(relay.url(), step).await;
-}
-
-#[tokio::test]
-async fn a_lease_whose_holder_died_ends_though_the_clock_stepped_back() {
-    let server = Server::start_with_clock().await;
-    let relay = Relay::start(server.address());
-    let holder = process(&relay.url(), OutagePolicy::closed(), DEADLINE).await;
-    let holder = holder.permits("jobs", 1, WINDOW).unwrap();
-    let _lease = holder.acquire().await.unwrap();
-    relay.cut(Cut::BlackHole).await;
-    server.set_clock(-HOUR);
-
-    let other = process(&server.url(), OutagePolicy::closed(), DEADLINE).await;
-    let other = other.permits("jobs", 1, WINDOW).unwrap();
-    let lease = timeout(PATIENCE, other.acquire()).await;
-    assert!(lease.is_ok(), "the lease has not ended");
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::{Request, Response};
 use paceline::policy::{SlidingLog, TokenBucket};
 use paceline::prelude::*;
@@ -22,16 +22,13 @@ fn inner()
     service_fn(async |_: Request<()>| Ok(Response::new(String::new())))
 }
 
-fn request() -> Request<()> {
-    Request::get("/").header("x-user", "ann").body(()).unwrap()
-}
-
 /// Sends a request.
 async fn send<S>(service: &S) -> Answered
 where
     S: Service<Request<()>, Response = Answered, Error = Infallible> + Clone,
 {
-    let Ok(answer) = service.clone().oneshot(request()).await;
+    let request = Request::get("/").header("x-user", "ann").body(()).unwrap();
+    let Ok(answer) = service.clone().oneshot(request).await;
     answer
 }
 
@@ -51,7 +48,6 @@ fn assert_unavailable(answer: &Answered) {
     assert_eq!(header(answer, "ratelimit"), None);
     assert_eq!(header(answer, "ratelimit-policy"), None);
     let problem = answer.body();
-    assert!(problem.contains("#temporary-reduced-capacity"), "{problem}");
     assert!(problem.contains("the limiter failed"), "{problem}");
 }
 
@@ -96,12 +92,6 @@ async fn closed_answers_503_until_redis_is_back() {
     for _ in 0..5 {
         assert_unavailable(&send(&paced).await);
     }
-    let mut call = request();
-    let grpc = "application/grpc".parse().unwrap();
-    call.headers_mut().insert(CONTENT_TYPE, grpc);
-    let Ok(answer) = at_once.clone().oneshot(call).await;
-    assert_eq!(header(&answer, "grpc-status"), Some("14"));
-    assert_eq!(header(&answer, "grpc-retry-pushback-ms"), Some("1000"));
     assert_eq!(layer.failures(), <_>::default());
     let stats = redis.stats();
     assert_eq!((stats.outages, stats.passed_alone), (1, 0), "{stats:?}");

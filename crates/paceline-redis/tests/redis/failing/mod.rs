@@ -1,7 +1,6 @@
 //! Redis is slow or gone, or comes back without its data.
 
 mod answers;
-mod fleet;
 mod lost_state;
 mod outages;
 mod refusals;
@@ -11,9 +10,9 @@ mod slowness;
 use std::time::Duration;
 
 use paceline::policy::SlidingLog;
-use paceline_redis::{OutagePolicy, Redis, RedisLimiter};
+use paceline_redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
 
-use crate::limits::{log, pause};
+use crate::limits::{client, log, pause};
 use crate::servers::Server;
 
 /// The deadline of tests that count calls, outages or timeouts: a busy machine answers within it.
@@ -21,8 +20,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_millis(500);
 
 /// A client with [`DEADLINE`], which is not connected yet.
 pub(crate) fn opened(url: &str, when_down: OutagePolicy) -> Redis {
-    let redis = Redis::open(url, when_down).unwrap();
-    redis.with_deadline(DEADLINE).unwrap()
+    client(url, when_down, DEADLINE)
 }
 
 /// A connected client with [`DEADLINE`].
@@ -60,6 +58,13 @@ pub(crate) async fn lock(server: &Server) {
 pub(crate) async fn until_up(redis: &Redis) {
     while redis.connect().await.is_err() {
         pause(Duration::from_millis(5)).await;
+    }
+}
+
+/// Asks until the client notices the outage.
+pub(crate) async fn notice<P: RedisPolicy>(redis: &Redis, limit: &RedisLimiter<P>) {
+    while redis.is_up() {
+        let _ = limit.try_acquire(1).await;
     }
 }
 

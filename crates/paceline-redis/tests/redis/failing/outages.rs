@@ -4,18 +4,11 @@ use futures::{StreamExt, stream};
 use paceline::policy::{SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
-use paceline_redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
+use paceline_redis::OutagePolicy;
 
-use super::{a_minute_of, hasty, opened, redis, until_down, until_up};
+use super::{a_minute_of, hasty, notice, opened, redis, until_down, until_up};
 use crate::limits::{Passed, passed, pause};
 use crate::servers::Server;
-
-/// Asks until the client notices the outage.
-async fn notice<P: RedisPolicy>(redis: &Redis, limit: &RedisLimiter<P>) {
-    while redis.is_up() {
-        let _ = limit.try_acquire(1).await;
-    }
-}
 
 #[tokio::test]
 async fn a_stream_continues_when_a_killed_server_is_back() {

@@ -6,7 +6,7 @@ use paceline_redis::{OutagePolicy, Redis};
 use tokio::runtime::{Builder, Runtime};
 
 use super::until_up;
-use crate::limits::{PATIENT, log, wait_of};
+use crate::limits::{PATIENT, client, log, wait_of};
 use crate::servers::Server;
 
 fn runtime() -> Runtime {
@@ -19,8 +19,7 @@ fn a_runtime_that_ends_while_connecting_does_not_block_the_next() {
     let servers = runtime();
     let server = servers.block_on(Server::start());
     for polls in 0..12 {
-        let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
-        let redis = redis.with_deadline(PATIENT).unwrap();
+        let redis = client(&server.url(), OutagePolicy::closed(), PATIENT);
         let limit = redis.limit("a", log(100)).unwrap();
         runtime().block_on(async {
             let mut asking = Box::pin(limit.peek(1));

@@ -1,15 +1,14 @@
 use std::time::Duration;
 
-use paceline_redis::{OutagePolicy, Redis};
+use paceline_redis::OutagePolicy;
 
 use super::{redis, until_up};
-use crate::limits::{counted_in, log, pause};
-use crate::servers::{Relay, Server};
+use crate::limits::{client, counted_in, log, pause};
+use crate::permits::relayed;
 
 #[tokio::test]
 async fn a_call_with_a_lost_reply_is_counted_once_and_not_repeated() {
-    let server = Server::start().await;
-    let relay = Relay::start(server.address());
+    let (server, relay) = relayed().await;
     let redis = redis(&relay.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", log(10)).unwrap();
     limit.acquire(1).await.unwrap();
@@ -27,10 +26,9 @@ async fn a_call_with_a_lost_reply_is_counted_once_and_not_repeated() {
 /// With Nagle's algorithm a request would wait for the reply to the one before, and so for longer than the deadline.
 #[tokio::test]
 async fn requests_are_sent_without_waiting_for_earlier_ones_to_be_acknowledged() {
-    let server = Server::start().await;
-    let relay = Relay::start(server.address());
-    let redis = Redis::open(&relay.url(), OutagePolicy::closed()).unwrap();
-    let redis = redis.with_deadline(Duration::from_millis(30)).unwrap();
+    let (_server, relay) = relayed().await;
+    let closed = OutagePolicy::closed();
+    let redis = client(&relay.url(), closed, Duration::from_millis(30));
     let limits = redis.keyed("a", log(1_000)).unwrap();
 
     // A busy machine misses the deadline in some rounds: one round in which all requests are in time is enough.

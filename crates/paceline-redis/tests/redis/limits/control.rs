@@ -11,7 +11,7 @@ use paceline::prelude::*;
 use paceline::time::Rate;
 use paceline_redis::{OutagePolicy, Redis, RedisKeyed, RedisLimiter, RedisPolicy, ServerError};
 
-use super::{MINUTE, PATIENT, a_minute_of, denied, log, passed, pause, redis, wait_of};
+use super::{MINUTE, PATIENT, a_minute_of, client, denied, log, passed, pause, redis, wait_of};
 use crate::servers::Server;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -260,8 +260,7 @@ async fn overrides_that_cannot_be_read_are_named_and_stop_no_decision() {
     let another_type = ["SET", "paceline:{overrides}:versions", "x"];
     server.cli::<()>(&another_type).await;
     for (url, why) in [(server.url(), "WRONGTYPE"), (of_bob, "NoPerm")] {
-        let redis = Redis::open(&url, OutagePolicy::closed()).unwrap();
-        let redis = redis.with_deadline(PATIENT).unwrap();
+        let redis = client(&url, OutagePolicy::closed(), PATIENT);
         let limit = redis.limit("a", log(9)).unwrap();
         for _ in 0..4 {
             passed(limit.try_acquire(1).await);

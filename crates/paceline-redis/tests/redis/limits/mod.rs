@@ -22,10 +22,15 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// Long enough for a busy machine.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
+/// A client with its own connection, which is not open yet. A server takes it for a process.
+pub(crate) fn client(url: &str, when_down: OutagePolicy, deadline: Duration) -> Redis {
+    let redis = Redis::open(url, when_down).unwrap();
+    redis.with_deadline(deadline).unwrap()
+}
+
 /// A connected client with a long deadline, for tests in which nothing fails.
 pub(crate) async fn redis(server: &Server) -> Redis {
-    let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
-    let redis = redis.with_deadline(PATIENT).unwrap();
+    let redis = client(&server.url(), OutagePolicy::closed(), PATIENT);
     redis.connect().await.unwrap();
     redis
 }
@@ -94,22 +99,10 @@ impl Passed {
     }
 }
 
-/// What the server has recorded for a [`SlidingLog`](paceline::policy::SlidingLog): when permits were counted, and how many.
-pub(crate) async fn logged(server: &Server, key: &str) -> Vec<(u64, u64)> {
-    let mut entries = redis::cmd("ZRANGEBYSCORE");
-    entries.arg(key).arg(0).arg("+inf").arg("WITHSCORES");
-    let entries: Vec<(Vec<u8>, u64)> = server.command(&entries).await;
-    let sum = |name: &[u8]| u64::from_le_bytes(name.try_into().unwrap());
-    let permits = |name: &[u8]| sum(&name[8..]) - sum(&name[..8]);
-    let entry = |(name, time): (Vec<u8>, u64)| (time, permits(&name));
-    entries.into_iter().map(entry).collect()
-}
-
-/// How many permits the server has recorded for a log.
+/// How many permits the server has recorded for a [`SlidingLog`].
 pub(crate) async fn counted_in(server: &Server, key: &str) -> u64 {
-    logged(server, key)
-        .await
-        .iter()
-        .map(|(_, permits)| permits)
-        .sum()
+    let entries: Vec<Vec<u8>> = server.cli(&["ZRANGEBYSCORE", key, "0", "+inf"]).await;
+    let sum = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    let permits = entries.iter().map(|name| sum(&name[8..]) - sum(&name[..8]));
+    permits.sum()
 }

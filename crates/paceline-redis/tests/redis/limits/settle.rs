@@ -6,7 +6,7 @@ use paceline::policy::{All, FixedWindow, PerRequest, SlidingCounter, TokenBucket
 use paceline::time::Rate;
 use paceline_redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
 
-use super::{MINUTE, PATIENT, a_minute_of, denied, log, passed, pause, redis, wait_of};
+use super::{MINUTE, PATIENT, a_minute_of, client, denied, log, passed, pause, redis, wait_of};
 use crate::failing;
 use crate::servers::Server;
 
@@ -16,27 +16,25 @@ async fn left<P: RedisPolicy>(limit: &RedisLimiter<P>) -> u32 {
 
 #[tokio::test]
 async fn what_was_not_used_comes_back_and_what_is_missing_is_owed() {
+    async fn of<P: RedisPolicy>(redis: &Redis, name: &str, policy: P) {
+        let limit = redis.limit(name, policy).unwrap();
+        limit.reserve(60).await.unwrap().settle(10).await.unwrap();
+        assert_eq!(left(&limit).await, 90, "{name}");
+        limit.reserve(20).await.unwrap().settle(50).await.unwrap();
+        assert_eq!(left(&limit).await, 40, "{name}");
+        let last = limit.reserve(40).await.unwrap();
+        assert_eq!(last.estimate(), 40);
+        last.settle(90).await.unwrap();
+        assert_eq!(left(&limit).await, 0, "{name}");
+        denied(limit.try_acquire(1).await);
+    }
     let server = Server::start().await;
     let redis = redis(&server).await;
-    macro_rules! settles {
-        ($name:literal, $policy:expr) => {
-            let limit = redis.limit($name, $policy).unwrap();
-            limit.reserve(60).await.unwrap().settle(10).await.unwrap();
-            assert_eq!(left(&limit).await, 90, $name);
-            limit.reserve(20).await.unwrap().settle(50).await.unwrap();
-            assert_eq!(left(&limit).await, 40, $name);
-            let last = limit.reserve(40).await.unwrap();
-            assert_eq!(last.estimate(), 40);
-            last.settle(90).await.unwrap();
-            assert_eq!(left(&limit).await, 0, $name);
-            denied(limit.try_acquire(1).await);
-        };
-    }
-    settles!("bucket", TokenBucket::new(Rate::per_hour(60), 100));
-    settles!("log", log(100));
-    settles!("fixed", FixedWindow::new(100, MINUTE));
-    settles!("counter", SlidingCounter::strict(100, MINUTE, 4));
-    settles!("smooth", SlidingCounter::smooth(100, MINUTE));
+    of(&redis, "bucket", TokenBucket::new(Rate::per_hour(60), 100)).await;
+    of(&redis, "log", log(100)).await;
+    of(&redis, "fixed", FixedWindow::new(100, MINUTE)).await;
+    of(&redis, "strict", SlidingCounter::strict(100, MINUTE, 4)).await;
+    of(&redis, "smooth", SlidingCounter::smooth(100, MINUTE)).await;
     assert_eq!(redis.stats().lost_states, 0);
 }
 
@@ -118,8 +116,7 @@ async fn requests_cannot_be_taken_ahead_and_a_retune_finds_the_policy_inside() {
 #[tokio::test]
 async fn a_settlement_that_does_not_reach_the_server_is_an_error() {
     let server = Server::start().await;
-    let redis = Redis::open(&server.url(), OutagePolicy::open()).unwrap();
-    let redis = redis.with_deadline(PATIENT).unwrap();
+    let redis = client(&server.url(), OutagePolicy::open(), PATIENT);
     let limit = redis.limit("a", log(100)).unwrap();
     let [less, more] = [
         limit.reserve(50).await.unwrap(),
@@ -141,9 +138,7 @@ async fn an_insurance_counts_what_is_charged_while_the_server_is_gone() {
     let limit = redis.limit("a", bucket).unwrap();
     limit.acquire(1).await.unwrap();
     server.freeze();
-    while redis.is_up() {
-        let _ = limit.try_acquire(1).await;
-    }
+    failing::notice(&redis, &limit).await;
     // It begins with everything spent.
     while !limit.try_acquire(1).await.unwrap().is_pass() {
         pause(MINUTE / 10_000).await;

@@ -38,18 +38,3 @@ async fn handles_and_futures_share_a_queue() {
     drop(lease);
     drop(ends(behind).await);
 }
-
-#[tokio::test]
-async fn a_lease_for_a_handle_that_is_not_polled_is_released_when_it_gives_up() {
-    let (server, permits) = so_many(1).await;
-    let held = taken(&permits).await;
-    let mut idle = permits.clone();
-    assert!(poll!(poll_fn(|cx| idle.poll_admit((), cx))).is_pending());
-    sleep(Duration::from_millis(30)).await;
-    held.release().await.unwrap();
-    until("it is granted", async || alive(&server).await == 1).await;
-
-    idle.give_up();
-    drop(taken(&permits).await);
-    until_all_are_given_back(&server).await;
-}

@@ -2,28 +2,35 @@ use std::time::Instant;
 
 use super::*;
 
-const DEADLINE: Duration = Duration::from_millis(500);
-
 async fn down(when_down: OutagePolicy) -> (Server, Redis) {
     let mut server = Server::start().await;
-    let redis = process_with(&server.url(), when_down, DEADLINE);
+    let redis = client(&server.url(), when_down, DEADLINE);
     redis.connect().await.unwrap();
     server.kill();
     (server, redis)
 }
 
 #[tokio::test]
-async fn open_grants_local_leases_to_every_request() {
-    let (_server, redis) = down(OutagePolicy::open()).await;
-    let permits = permits(&redis, 1, LONG);
-
+async fn open_grants_local_leases_to_every_request_and_they_count_when_redis_is_back() {
+    let (mut server, redis) = down(OutagePolicy::open()).await;
+    let permits = permits(&redis, 2, LONG);
+    let mut local = Vec::new();
     for _ in 0..3 {
         let lease = permits.try_acquire().await.unwrap().unwrap();
         assert!(lease.is_local() && !lease.is_lost());
-        std::mem::forget(lease);
+        local.push(lease);
     }
     assert!(taken(&permits).await.is_local());
     assert_eq!(redis.stats().passed_alone, 4);
+
+    local.truncate(1);
+    server.start_again().await;
+    until("it is up", async || permits.in_use().await.is_ok()).await;
+    let one = taken(&permits).await;
+    assert!(!one.is_local());
+    none_is_free(permits.try_acquire().await);
+    drop(local);
+    assert!(!taken(&permits).await.is_local());
 }
 
 #[tokio::test]
@@ -61,7 +68,7 @@ async fn insured_grants_a_share_after_all_other_leases_have_ended() {
 #[tokio::test]
 async fn an_insurance_counts_holders_of_lost_leases_until_they_are_dropped() {
     let mut server = Server::start().await;
-    let redis = process_with(&server.url(), OutagePolicy::insured(1), DEADLINE);
+    let redis = client(&server.url(), OutagePolicy::insured(1), DEADLINE);
     let permits = permits(&redis, 2, SHORT);
     let lost = taken(&permits).await;
 
@@ -71,23 +78,6 @@ async fn an_insurance_counts_holders_of_lost_leases_until_they_are_dropped() {
     none_is_free(permits.try_acquire().await);
     drop(lost);
     let _other = taken(&permits).await;
-}
-
-#[tokio::test]
-async fn a_local_lease_is_counted_when_redis_is_back() {
-    let (mut server, redis) = down(OutagePolicy::open()).await;
-    let permits = permits(&redis, 2, LONG);
-    let local = permits.try_acquire().await.unwrap().unwrap();
-    assert!(local.is_local());
-
-    server.start_again().await;
-    until("it is up", async || permits.in_use().await.is_ok()).await;
-    let one = taken(&permits).await;
-    assert!(!one.is_local());
-    none_is_free(permits.try_acquire().await);
-    drop(local);
-    let two = taken(&permits).await;
-    assert!(!two.is_local());
 }
 
 #[tokio::test]
@@ -106,7 +96,7 @@ async fn a_waiter_cancelled_during_an_outage_leaves_no_task_running() {
 #[tokio::test]
 async fn a_frozen_server_delays_a_request_by_at_most_the_deadline() {
     let mut server = Server::start().await;
-    let redis = process_with(&server.url(), OutagePolicy::open(), DEADLINE);
+    let redis = client(&server.url(), OutagePolicy::open(), DEADLINE);
     let permits = permits(&redis, 1, LONG);
     let held = taken(&permits).await;
     assert!(!held.is_local());

@@ -45,35 +45,26 @@ fn assert_fair(counts: &[u32]) {
     }
 }
 
-async fn fleet(server: &Server, n: u32, processes: usize) -> Vec<RedisPermits> {
-    let mut fleet = Vec::new();
-    for _ in 0..processes {
-        let redis = process(&server.url());
-        redis.connect().await.unwrap();
-        fleet.push(permits(&redis, n, LONG));
-    }
-    fleet
-}
-
+/// Replies to distant processes take 20 ms.
 #[tokio::test]
-async fn processes_with_different_numbers_of_permits_and_callers_get_their_shares() {
-    for (n, processes, callers) in [(1, 2, 1), (2, 3, 4), (10, 4, 10)] {
-        let server = Server::start().await;
-        let fleet = fleet(&server, n, processes).await;
-        assert_fair(&leases(&fleet, callers, Duration::from_secs(4)).await);
-    }
-}
-
-/// Replies take 20 ms to one of the two.
-#[tokio::test]
-async fn a_distant_process_gets_its_share_beside_a_near_one() {
-    for (n, callers) in [(1, 1), (2, 4), (10, 10)] {
+async fn near_and_distant_processes_with_any_number_of_permits_and_callers_get_their_shares() {
+    for (n, near, distant, callers) in [
+        (1, 2, 0, 1),
+        (2, 3, 0, 4),
+        (10, 4, 0, 10),
+        (1, 1, 1, 1),
+        (2, 1, 1, 4),
+        (10, 1, 1, 10),
+    ] {
         let (server, relay) = relayed().await;
-        let far = process(&relay.url());
-        far.connect().await.unwrap();
+        let urls = [vec![server.url(); near], vec![relay.url(); distant]].concat();
+        let mut fleet = Vec::new();
+        for url in urls {
+            let redis = process(&url);
+            redis.connect().await.unwrap();
+            fleet.push(permits(&redis, n, LONG));
+        }
         relay.delay_replies(Duration::from_millis(20)).await;
-        let mut fleet = fleet(&server, n, 1).await;
-        fleet.push(permits(&far, n, LONG));
         assert_fair(&leases(&fleet, callers, Duration::from_secs(3)).await);
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 /// The limit of such permits, and of those of a key, or why there are none.
 fn of(n: u32, lease: Duration, deadline: u64, when_down: OutagePolicy) -> Result<u32, String> {
     let deadline = Duration::from_millis(deadline);
-    let redis = process_with("redis://127.0.0.1:1/", when_down, deadline);
+    let redis = client("redis://127.0.0.1:1/", when_down, deadline);
     let one = redis.permits("jobs", n, lease);
     let keyed = redis.keyed_permits("jobs", n, lease);
     let key = keyed.and_then(|keyed| keyed.at("ann"));

@@ -26,7 +26,9 @@ use paceline_redis::{Lease, OutagePolicy, Redis, RedisPermits, ServerError};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::servers::{PATIENCE, Relay, Server};
+use crate::failing::DEADLINE;
+use crate::limits::{PATIENT, client};
+use crate::servers::{PATIENCE, Relay, Server, until};
 
 pub(crate) const KEY: &str = "paceline:{jobs}:permits";
 
@@ -41,22 +43,17 @@ pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
 /// A client with its own connection, which Redis takes for a process. Its deadline is long enough for a busy machine.
 pub(crate) fn process(url: &str) -> Redis {
-    process_with(url, OutagePolicy::closed(), Duration::from_secs(10))
+    client(url, OutagePolicy::closed(), PATIENT)
 }
 
 /// The same, for leases of [`STEADY`].
 pub(crate) fn steady(url: &str) -> Redis {
-    process_with(url, OutagePolicy::closed(), Duration::from_millis(700))
+    client(url, OutagePolicy::closed(), Duration::from_millis(700))
 }
 
 /// The same, for leases of [`SHORT`], and for tests in which Redis does not answer.
 pub(crate) fn hasty(url: &str) -> Redis {
-    process_with(url, OutagePolicy::closed(), Duration::from_millis(500))
-}
-
-pub(crate) fn process_with(url: &str, when_down: OutagePolicy, deadline: Duration) -> Redis {
-    let redis = Redis::open(url, when_down).unwrap();
-    redis.with_deadline(deadline).unwrap()
+    client(url, OutagePolicy::closed(), DEADLINE)
 }
 
 pub(crate) fn permits(redis: &Redis, n: u32, lease: Duration) -> RedisPermits {
@@ -120,17 +117,6 @@ pub(crate) async fn taken(permits: &RedisPermits) -> Lease {
 /// Waits until no lease in Redis is left that has not ended.
 pub(crate) async fn until_all_are_given_back(server: &Server) {
     until("all are given back", async || alive(server).await == 0).await;
-}
-
-/// Waits until the condition holds.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let looking = async {
-        while !is_so().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let seen = timeout(PATIENCE, looking).await;
-    seen.unwrap_or_else(|_| panic!("not so after {PATIENCE:?}: {what}"));
 }
 
 /// The members in Redis, and when their leases end.

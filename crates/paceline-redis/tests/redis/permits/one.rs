@@ -27,17 +27,6 @@ async fn a_lease_is_free_again_however_it_is_dropped() {
 }
 
 #[tokio::test]
-async fn different_names_are_different_limits_and_equal_names_are_one() {
-    let server = Server::start().await;
-    let redis = process(&server.url());
-    let other = redis.permits("other", 1, LONG).unwrap();
-
-    let _job = taken(&permits(&redis, 1, LONG)).await;
-    none_is_free(permits(&redis, 1, LONG).try_acquire().await);
-    let _other = taken(&other).await;
-}
-
-#[tokio::test]
 async fn a_lease_granted_to_a_cancelled_request_is_released() {
     let (server, relay) = relayed().await;
     let permits = permits(&process(&relay.url()), 1, LONG);

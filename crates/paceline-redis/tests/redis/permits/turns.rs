@@ -1,7 +1,5 @@
 //! The marks of waiting processes in Redis.
 
-use crate::servers::Cluster;
-
 use super::*;
 
 const MARKS: &str = "paceline:{jobs}:permits:waiting";
@@ -232,23 +230,4 @@ async fn the_mark_of_a_killed_process_lapses_within_the_time_of_a_lease() {
     held.release().await.unwrap();
     let _next = taken(&here).await;
     assert!(server.time_us().await >= mark.at + mark.stands);
-}
-
-#[tokio::test]
-async fn all_keys_of_a_pool_are_in_one_slot_of_a_cluster() {
-    let mut cluster = Cluster::start().await;
-    let urls = cluster.urls();
-    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-    let open = || {
-        let redis = Redis::open_cluster(&urls, OutagePolicy::closed()).unwrap();
-        redis.with_deadline(Duration::from_secs(10)).unwrap()
-    };
-    let (here, there) = (permits(&open(), 1, LONG), permits(&open(), 1, LONG));
-
-    let held = taken(&here).await;
-    let waiting = waiting(&there, 1).remove(0);
-    let owner = cluster.owner_of(KEY).await;
-    until_marked(owner, 1).await;
-    drop(held);
-    let _lease = ends(waiting).await;
 }

@@ -1,6 +1,6 @@
-use redis::{Cmd, cmd};
+use redis::cmd;
 
-use super::{Server, a_moment, soon};
+use super::{Server, until};
 
 const SLOTS: u16 = 16_384;
 const MASTERS: u16 = 3;
@@ -19,11 +19,17 @@ impl Cluster {
         let cluster = Self {
             nodes: vec![a, b, c],
         };
-        for (slots, node) in shares().zip(&cluster.nodes) {
+        for (number, slots) in shares().enumerate() {
+            let node = &cluster.nodes[number];
             let mut add = cmd("CLUSTER");
             add.arg("ADDSLOTS").arg(slots.collect::<Vec<_>>());
             node.command::<()>(&add).await;
-            cluster.nodes[0].command::<()>(&meet(node)).await;
+            // Of nodes with equal epochs the old owner of a slot that was moved may take it back.
+            let epoch = (number + 1).to_string();
+            let set_epoch = ["CLUSTER", "SET-CONFIG-EPOCH", &epoch];
+            node.cli::<()>(&set_epoch).await;
+            let meet = ["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string()];
+            cluster.nodes[0].cli::<()>(&meet).await;
         }
         cluster.is_well().await;
         cluster
@@ -48,12 +54,7 @@ impl Cluster {
     /// Waits until every node knows every other node and all slots.
     pub(crate) async fn is_well(&self) {
         for node in &self.nodes {
-            let well = async {
-                while !sees_all(node).await {
-                    a_moment().await;
-                }
-            };
-            soon("a cluster is well", well).await;
+            until("a cluster is well", async || sees_all(node).await).await;
         }
     }
 }
@@ -75,12 +76,6 @@ async fn node() -> Server {
 fn shares() -> impl Iterator<Item = std::ops::Range<u16>> {
     let edge = |node: u16| node * (SLOTS / MASTERS) + node.min(SLOTS % MASTERS);
     (0..MASTERS).map(move |node| edge(node)..edge(node + 1))
-}
-
-fn meet(node: &Server) -> Cmd {
-    let mut meet = cmd("CLUSTER");
-    meet.arg("MEET").arg("127.0.0.1").arg(node.port());
-    meet
 }
 
 async fn sees_all(node: &Server) -> bool {

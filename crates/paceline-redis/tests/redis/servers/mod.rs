@@ -22,7 +22,7 @@ use std::time::Duration;
 
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::Cluster;
-pub(crate) use one::{EXPIRES_AT, Server};
+pub(crate) use one::{EXPIRES_AT, Server, connect};
 pub(crate) use relay::{Cut, Relay};
 pub(crate) use tls::{Identity, TlsServer};
 
@@ -36,6 +36,16 @@ const TRIES: usize = 5;
 async fn soon<T>(what: &str, coming: impl Future<Output = T>) -> T {
     let came = tokio::time::timeout(PATIENCE, coming).await;
     came.unwrap_or_else(|_| panic!("not so after {PATIENCE:?}: {what}"))
+}
+
+/// Waits until the condition holds, and panics after [`PATIENCE`].
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let looking = async {
+        while !is_so().await {
+            a_moment().await;
+        }
+    };
+    soon(what, looking).await;
 }
 
 /// The pause between two checks of a condition.

@@ -85,14 +85,8 @@ impl Server {
         self.place.dir()
     }
 
-    /// A connection with timeouts that are long enough for a busy machine.
     pub(crate) async fn connection(&self) -> RedisResult<MultiplexedConnection> {
-        let patient = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
-        let client = Client::open(self.url())?;
-        // Boxed, because it would make every future around it large.
-        Box::pin(client.get_multiplexed_async_connection_with_config(&patient)).await
+        connect(&self.url()).await
     }
 
     /// The reply to a command, on a new connection.
@@ -220,6 +214,16 @@ impl Server {
         let mut values = values.filter(|(named, _)| *named == name);
         Ok(values.next().unwrap_or_default().1.to_owned())
     }
+}
+
+/// A connection that does not reconnect, with timeouts that are long enough for a busy machine.
+pub(crate) async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let client = Client::open(url)?;
+    // Boxed, because it would make every future around it large.
+    Box::pin(client.get_multiplexed_async_connection_with_config(&patient)).await
 }
 
 fn in_words(command: &Cmd) -> String {

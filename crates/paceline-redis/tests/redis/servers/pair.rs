@@ -1,4 +1,4 @@
-use super::{Server, a_moment, soon};
+use super::{Server, until};
 
 /// Replication.
 ///
@@ -15,14 +15,11 @@ impl Server {
     /// Waits until the replica has everything the master has now.
     pub(crate) async fn catch_up_with(&self, master: &Self) {
         let goal = master.offset("master_repl_offset").await;
-        let caught_up = async {
-            while self.info("replication", "master_link_status").await != "up"
-                || self.offset("slave_repl_offset").await < goal
-            {
-                a_moment().await;
-            }
-        };
-        soon("a replica has caught up", caught_up).await;
+        until("a replica has caught up", async || {
+            self.info("replication", "master_link_status").await == "up"
+                && self.offset("slave_repl_offset").await >= goal
+        })
+        .await;
     }
 
     /// Stops replication. The server stays a replica, with the data it has.

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use super::{Server, a_moment, soon};
+use super::{Server, until};
 
 /// The name of every master that a sentinel watches.
 pub(crate) const MASTER: &str = "mymaster";
@@ -29,17 +29,11 @@ impl Server {
 
     /// Waits until the sentinel knows that many replicas.
     pub(crate) async fn knows_replicas(&self, count: usize) {
-        let knows = async {
-            while self.known_replicas().await != count {
-                a_moment().await;
-            }
-        };
-        soon("a sentinel knows the replicas", knows).await;
-    }
-
-    async fn known_replicas(&self) -> usize {
-        let master: HashMap<String, String> = self.cli(&["SENTINEL", "MASTER", MASTER]).await;
-        master["num-slaves"].parse().expect("a number")
+        until("a sentinel knows the replicas", async || {
+            let master: HashMap<String, String> = self.cli(&["SENTINEL", "MASTER", MASTER]).await;
+            master["num-slaves"] == count.to_string()
+        })
+        .await;
     }
 
     /// Has the sentinel promote a replica, and waits until it names that one.
@@ -47,28 +41,15 @@ impl Server {
         let mut start = redis::cmd("SENTINEL");
         start.arg("FAILOVER").arg(MASTER);
         // It is refused until the sentinel has heard from the replica.
-        let started = async {
-            while self.try_command::<()>(&start).await.is_err() {
-                a_moment().await;
-            }
-        };
-        soon("a failover starts", started).await;
-        self.names(replica).await;
-    }
-
-    /// Waits until the sentinel names this server as the master.
-    pub(crate) async fn names(&self, master: &Self) {
-        let named = async {
-            while self.named_port().await != master.port() {
-                a_moment().await;
-            }
-        };
-        soon("a sentinel names another master", named).await;
-    }
-
-    async fn named_port(&self) -> u16 {
-        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
-        let (_, port): (String, u16) = self.cli(&ask).await;
-        port
+        until("a failover starts", async || {
+            self.try_command::<()>(&start).await.is_ok()
+        })
+        .await;
+        until("a sentinel names another master", async || {
+            let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+            let (_, port): (String, u16) = self.cli(&ask).await;
+            port == replica.port()
+        })
+        .await;
     }
 }

@@ -68,16 +68,14 @@ fn windows() -> Vec<Subject> {
 }
 
 #[test]
-fn the_largest_numbers_have_the_same_answers() {
+fn the_largest_numbers_have_the_same_answers_alone_and_together() {
     let one = |subjects| select(subjects).prop_map(|one| vec![one]);
-    let subjects = prop_oneof![4 => one(buckets()), 2 => one(intervals()), 3 => one(windows())];
-    agree(600, subjects);
-}
-
-#[test]
-fn several_limits_with_the_largest_numbers_have_the_same_answers() {
+    let alone = prop_oneof![4 => one(buckets()), 2 => one(intervals()), 3 => one(windows())];
+    agree(600, alone);
     let longest = Just(intervals().remove(0));
-    let subjects = (select(buckets()), select(windows()), longest);
-    let subjects = subjects.prop_map(|(one, other, third)| vec![one, other, third]);
-    agree(200, subjects);
+    let together = (select(buckets()), select(windows()), longest);
+    agree(
+        200,
+        together.prop_map(|(one, other, third)| vec![one, other, third]),
+    );
 }

@@ -41,37 +41,25 @@ fn a_hundred_thousand_permits_can_be_taken_at_once() {
     }
 }
 
-/// The largest number of entries: more arguments than one command takes.
+/// The largest number of entries: more arguments than one command takes. Large hashes are not ordered.
 #[test]
-fn a_thousand_buckets_are_written_and_dropped() {
+fn a_thousand_buckets_are_written_and_dropped_and_the_oldest_goes_first() {
     let mut store = Store::start();
     let subject = Subject::Strict(2_000, MILLI, 1_000);
     let mut limit = Alone::new(&mut store, &subject);
     let mut here = Here::new(&subject, NOW);
     for now in (NOW..).step_by(1_000).take(1_100) {
-        assert_eq!(limit.ask(now, 1).wait(), here.ask(now, 1));
-    }
-    assert_eq!(entries(limit.store), 1_001);
-    assert_eq!(limit.ask(NOW + 2_200 * MILLI, 2_000).passed, 1);
-    assert_eq!(entries(limit.store), 1);
-}
-
-/// Large hashes are not ordered.
-#[test]
-fn the_oldest_of_many_buckets_goes_first() {
-    let mut store = Store::start();
-    let subject = Subject::Strict(600, MILLI, 1_000);
-    let mut limit = Alone::new(&mut store, &subject);
-    let mut here = Here::new(&subject, NOW);
-    for now in (NOW..).step_by(1_000).take(800) {
         assert_eq!(limit.ask(now, 1).wait(), here.ask(now, 1), "at {now}");
     }
-    let now = NOW + 800 * MILLI;
+    assert_eq!(entries(limit.store), 1_001);
+    let now = NOW + 1_100 * MILLI;
     limit.give_back(now, 100);
     here.give_back(now, 100);
-    for cost in [100, 101, 200, 600] {
+    for cost in (1_000..=2_000).step_by(50) {
         assert_eq!(limit.peek(now, cost).wait(), here.peek(now, cost), "{cost}");
     }
+    assert_eq!(limit.ask(NOW + 2_200 * MILLI, 2_000).passed, 1);
+    assert_eq!(entries(limit.store), 1);
 }
 
 #[test]

@@ -56,22 +56,6 @@ fn an_outage_counts_once_for_many_processes() {
 }
 
 #[test]
-fn a_key_that_expired_during_the_outage_is_remembered() {
-    let mut store = Store::start();
-    let mut limit = taken(&mut store);
-    limit.store.flush();
-    let refused = ask(&mut limit, TO, 3);
-    assert_eq!((refused.wait(), refused.lost[0]), (Some(MILLI), false));
-    limit.known = refused.known();
-    assert_eq!(ask(&mut limit, TO + MILLI, 3).passed, 1);
-
-    // A client without that memory takes the bucket for an unused one.
-    limit.store.flush();
-    limit.known = Known::default();
-    assert_eq!(ask(&mut limit, TO, 10).passed, 1);
-}
-
-#[test]
 fn an_outage_has_no_effect_before_it_on_a_full_bucket_and_on_a_state_written_since() {
     let mut store = Store::start();
     let mut limit = taken(&mut store);

@@ -1,16 +1,17 @@
 //! Load shedding by fleet usage: admission, the keys in Redis, and outages. In real time.
 
 use std::future::poll_fn;
-use std::time::Duration;
 
 use futures::poll;
 use paceline::concurrency::Admit;
 use paceline::shed::Class;
 use paceline_redis::{FleetUsage, Lease, OutagePolicy, Redis};
 
+use crate::failing::DEADLINE;
 use crate::fleet_cases::CASES;
-use crate::permits::{LONG, SHORT, STEADY, process, process_with, steady, until};
-use crate::servers::{Cluster, Server};
+use crate::limits::client;
+use crate::permits::{LONG, SHORT, STEADY, process, steady};
+use crate::servers::{Server, until};
 
 const CRITICAL: &str = "paceline:{api}:usage:critical";
 const SHEDDABLE: &str = "paceline:{api}:usage:sheddable";
@@ -28,7 +29,7 @@ async fn connected(server: &Server) -> Redis {
 /// A process whose server has answered, and is gone.
 async fn without_its_server(when_down: OutagePolicy) -> Redis {
     let server = Server::start().await;
-    let redis = process_with(&server.url(), when_down, Duration::from_millis(500));
+    let redis = client(&server.url(), when_down, DEADLINE);
     redis.connect().await.unwrap();
     redis
 }
@@ -92,24 +93,6 @@ async fn finished_requests_free_capacity_and_leave_no_keys_behind() {
     drop(again);
     critical.release().await.unwrap();
     nothing_is_under_way(&server).await;
-}
-
-#[tokio::test]
-async fn both_keys_are_in_one_slot_of_a_cluster() {
-    let cluster = Cluster::start().await;
-    let urls = cluster.urls();
-    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-    let redis = Redis::open_cluster(&urls, OutagePolicy::closed()).unwrap();
-    let redis = redis.with_deadline(Duration::from_secs(10)).unwrap();
-    redis.connect().await.unwrap();
-    let usage = usage(&redis, 2, 1);
-
-    let critical = admitted(&usage, Class::Critical).await.unwrap();
-    let _sheddable = admitted(&usage, Class::Sheddable(0)).await.unwrap();
-    assert!(admitted(&usage, Class::Sheddable(0)).await.is_none());
-    critical.release().await.unwrap();
-    let in_use = usage.in_use().await.unwrap();
-    assert_eq!((in_use.critical, in_use.sheddable), (0, 1));
 }
 
 #[tokio::test]
@@ -190,7 +173,7 @@ async fn a_key_of_another_type_is_an_error() {
 
 #[test]
 fn values_outside_the_bounds_are_refused_and_named() {
-    let redis = process_with(
+    let redis = client(
         "redis://127.0.0.1:1/",
         OutagePolicy::insured(3),
         LONG / 10_000,
