@@ -11,6 +11,7 @@ use proptest::test_runner::TestCaseResult;
 use proptest::{prop_assert, prop_assert_eq};
 
 use super::answers::agrees;
+use super::changes::wait;
 use super::reading::is_the_room;
 use super::subject::Subject;
 use super::trace::{Ask, Case, check_times, starts};
@@ -135,9 +136,5 @@ pub(super) fn no_request_passes_earlier_if_the_clock_goes_back<S: Subject>(
 }
 
 fn due(answer: Decision, now: Tick) -> Tick {
-    match answer {
-        Decision::Pass => now,
-        Decision::Wait { retry_in } => now.after(retry_in),
-        Decision::Never { .. } => Tick::MAX,
-    }
+    now.after(wait(answer))
 }

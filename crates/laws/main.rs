@@ -56,9 +56,8 @@ macro_rules! keep_every_law {
                 $policy:
                 trace::cases => [
                     answers::a_wait_is_exact_to_the_nanosecond,
-                    answers::a_refusal_changes_nothing,
+                    answers::a_refusal_and_a_cost_of_zero_change_nothing,
                     answers::a_peek_equals_the_decision,
-                    answers::cost_zero_passes_and_changes_nothing,
                     answers::only_a_cost_above_the_capacity_never_passes,
                     answers::the_policy_agrees_with_its_model,
                     bounds::no_window_of_a_random_trace_exceeds_the_bound_in_the_docs,

@@ -62,9 +62,8 @@ fn obeys<S: Subject>(data: &[u8]) {
     let case = &retuned.0;
     for law in [
         answers::a_wait_is_exact_to_the_nanosecond(case),
-        answers::a_refusal_changes_nothing(case),
+        answers::a_refusal_and_a_cost_of_zero_change_nothing(case),
         answers::a_peek_equals_the_decision(case),
-        answers::cost_zero_passes_and_changes_nothing(case),
         answers::only_a_cost_above_the_capacity_never_passes(case),
         bounds::no_window_of_a_random_trace_exceeds_the_bound_in_the_docs(case),
         bounds::after_a_retune_the_new_bound_holds(&retuned),
