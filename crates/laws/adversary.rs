@@ -1,22 +1,15 @@
 //! An adversary that knows the policy: the worst window of all short sequences of requests is the one in the docs.
 
-mod attack;
 mod search;
 
-use std::time::Duration;
-
-use paceline::policy::{All, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
+use paceline::policy::{FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
 use paceline::time::Rate;
 use search::{Search, most};
 
-pub(super) use attack::no_window_of_an_attack_exceeds_the_bound_in_the_docs;
+use super::trace::nanos;
 
 const WINDOWS: [u64; 4] = [4, 5, 7, 12];
 const LIMITS: [u32; 4] = [1, 2, 3, 4];
-
-const fn nanos(nanos: u64) -> Duration {
-    Duration::from_nanos(nanos)
-}
 
 #[test]
 fn an_interval_passes_at_most_m_requests_in_m_intervals() {
@@ -115,19 +108,4 @@ fn a_fixed_window_passes_twice_its_limit() {
         let short = short.gaps_around(&[window]);
         assert_eq!(most(&policy, &short), twice - 1, "{policy:?}");
     }
-}
-
-#[test]
-fn all_passes_as_much_as_the_strictest_policy_alone() {
-    let log = SlidingLog::new(3, nanos(12));
-    let short = SlidingLog::new(2, nanos(4));
-    let interval = Interval::every(nanos(2));
-    let counter = SlidingCounter::strict(2, nanos(7), 2);
-    let search = |window| Search::of(window, 5).costs(&[1, 2]).gaps_around(&[2]);
-
-    assert_eq!(most(&All::new((log, short)), &search(12)), 3);
-    assert_eq!(most(&All::new((log, short)), &search(4)), 2);
-    assert_eq!(most(&All::new((log, interval)), &search(12)), 3);
-    assert_eq!(most(&All::new((log, counter, interval)), &search(12)), 3);
-    assert_eq!(most(&All::new((log, counter, interval)), &search(7)), 2);
 }

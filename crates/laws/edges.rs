@@ -6,48 +6,67 @@ use paceline::policy::Decision;
 use paceline::time::Tick;
 use proptest::array::uniform3;
 use proptest::collection::vec;
-use proptest::prelude::{Just, any, prop_oneof};
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+use proptest::test_runner::TestCaseResult;
 use proptest::{prop_assert, prop_assert_eq};
 
 use super::answers::agrees;
+use super::changes::wait;
 use super::reading::is_the_room;
 use super::subject::Subject;
-use super::trace::{Ask, asks, cases, check, check_times, starts};
+use super::trace::{Ask, Case, check_times, starts};
 
-/// Calls every method, with times that jump back and forth.
-pub(super) fn no_method_panics_with_extreme_values_in_any_order<S: Subject>() {
-    let cost = || prop_oneof![0..3u32, Just(u32::MAX), any::<u32>()];
-    let calls = vec((0..6u8, starts(), cost(), 0..3usize, starts()), 1..40);
-    let policies = uniform3(S::any());
-    check::<S, _>((policies, starts(), calls), |(policies, start, calls)| {
-        let mut policy = policies[0].clone();
-        let mut state = policy.fresh(start);
-        for (call, now, cost, new, spent_at) in calls {
-            match call {
-                0 => {
-                    let new = policies[new].clone();
-                    new.retune(&policy, &mut state, now);
-                    policy = new;
-                }
-                1 => policy.refund(&mut state, now, cost),
-                2 => policy.charge(&mut state, now, cost),
-                3 => policy.refund_from(&mut state, now, spent_at, cost),
-                _ => {
-                    let peek = policy.peek(&state, now, cost);
-                    let answer = policy.decide(&mut state, now, cost);
-                    prop_assert_eq!(peek, answer, "to {} at {:?}", cost, now);
-                }
+/// Calls of every method, with times that jump back and forth.
+#[derive(Clone, Debug)]
+pub(super) struct Jumble<S> {
+    pub(super) policies: [S; 3],
+    pub(super) start: Tick,
+    pub(super) calls: Vec<Call>,
+}
+
+/// The kind, the time, the cost, the number of the new policy, and an earlier time.
+pub(super) type Call = (u8, Tick, u32, usize, Tick);
+
+pub(super) fn calls<S: Subject>() -> impl Strategy<Value = Jumble<S>> {
+    let cost = prop_oneof![0..3u32, Just(u32::MAX), any::<u32>()];
+    let calls = vec((0..6u8, starts(), cost, 0..3usize, starts()), 1..40);
+    (uniform3(S::any()), starts(), calls).prop_map(|(policies, start, calls)| Jumble {
+        policies,
+        start,
+        calls,
+    })
+}
+
+pub(super) fn no_method_panics_with_extreme_values_in_any_order<S: Subject>(
+    jumble: &Jumble<S>,
+) -> TestCaseResult {
+    let mut policy = &jumble.policies[0];
+    let mut state = policy.fresh(jumble.start);
+    for &(call, now, cost, new, spent_at) in &jumble.calls {
+        match call {
+            0 => {
+                let old = policy;
+                policy = &jumble.policies[new];
+                policy.retune(old, &mut state, now);
             }
-            let _ = policy.settled_at(&state);
-            let _ = policy.quota();
-            let status = policy.status(&state, now);
-            prop_assert_eq!(policy.room(&state, now), status.remaining);
-            if now < Tick::MAX {
-                is_the_room(&policy, &state, now, status.remaining)?;
+            1 => policy.refund(&mut state, now, cost),
+            2 => policy.charge(&mut state, now, cost),
+            3 => policy.refund_from(&mut state, now, spent_at, cost),
+            _ => {
+                let peek = policy.peek(&state, now, cost);
+                let answer = policy.decide(&mut state, now, cost);
+                prop_assert_eq!(peek, answer, "to {} at {:?}", cost, now);
             }
         }
-        Ok(())
-    });
+        let _ = policy.settled_at(&state);
+        let _ = policy.quota();
+        let status = policy.status(&state, now);
+        prop_assert_eq!(policy.room(&state, now), status.remaining);
+        if now < Tick::MAX {
+            is_the_room(policy, &state, now, status.remaining)?;
+        }
+    }
+    Ok(())
 }
 
 /// Every other step comes at the end of the last wait, so that rounding errors would add up. The others come after a nap.
@@ -75,50 +94,47 @@ pub(super) fn the_policy_agrees_with_its_model_for_a_hundred_days<S: Subject>() 
 }
 
 /// The same holds for the requests after it.
-pub(super) fn no_request_passes_earlier_if_the_clock_goes_back<S: Subject>() {
-    let back = vec(
-        prop_oneof![3 => Just(0), 4 => 0..50u64, 1 => any::<u64>()],
-        30,
-    );
-    check::<S, _>((cases::<S>(), back), |(case, back)| {
-        let policy = case.policy;
-        let mut state = policy.fresh(case.start);
-        // The latest time that the policy has seen.
-        let mut latest = case.start;
-        for (ask, back) in case.asks.iter().zip(back) {
-            let reading = Tick::from_nanos(ask.at.as_nanos().saturating_sub(back));
-            let still = reading.max(latest);
-            let mut stood = state.clone();
-            let answer = policy.decide(&mut state, reading, ask.cost);
-            let answer_still = policy.decide(&mut stood, still, ask.cost);
-            // If the request passes with the still clock, its earliest instant is unknown.
-            prop_assert!(
-                answer_still.is_pass() || due(answer, reading) >= due(answer_still, still),
-                "{answer:?} at {reading:?}, but {answer_still:?} at {still:?}"
-            );
-            if !answer.is_pass() {
-                continue;
-            }
-            if ask.cost > 0 {
-                latest = still;
-            }
-            for probe in asks(&policy, stood.clone(), still, &case.then) {
-                let answer = policy.peek(&state, probe.at, probe.cost);
-                let answer_still = policy.peek(&stood, probe.at, probe.cost);
-                prop_assert!(
-                    due(answer, probe.at) >= due(answer_still, probe.at),
-                    "after {ask:?} read as {reading:?}: {answer:?}, not {answer_still:?} to {probe:?}"
-                );
-            }
+pub(super) fn no_request_passes_earlier_if_the_clock_goes_back<S: Subject>(
+    case: &Case<S>,
+) -> TestCaseResult {
+    let policy = &case.policy;
+    let mut state = policy.fresh(case.start);
+    // The latest time that the policy has seen.
+    let mut latest = case.start;
+    for (ask, change) in case.asks.iter().zip(&case.changes) {
+        let back = match change.kind {
+            0..3 => 0,
+            3..8 => u64::from(change.number % 50),
+            _ => u64::from(change.number) << (change.of % 32),
+        };
+        let reading = Tick::from_nanos(ask.at.as_nanos().saturating_sub(back));
+        let still = reading.max(latest);
+        let mut stood = state.clone();
+        let answer = policy.decide(&mut state, reading, ask.cost);
+        let answer_still = policy.decide(&mut stood, still, ask.cost);
+        // If the request passes with the still clock, its earliest instant is unknown.
+        prop_assert!(
+            answer_still.is_pass() || due(answer, reading) >= due(answer_still, still),
+            "{answer:?} at {reading:?}, but {answer_still:?} at {still:?}"
+        );
+        if !answer.is_pass() {
+            continue;
         }
-        Ok(())
-    });
+        if ask.cost > 0 {
+            latest = still;
+        }
+        for probe in case.later(&stood, still) {
+            let answer = policy.peek(&state, probe.at, probe.cost);
+            let answer_still = policy.peek(&stood, probe.at, probe.cost);
+            prop_assert!(
+                due(answer, probe.at) >= due(answer_still, probe.at),
+                "after {ask:?} read as {reading:?}: {answer:?}, not {answer_still:?} to {probe:?}"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn due(answer: Decision, now: Tick) -> Tick {
-    match answer {
-        Decision::Pass => now,
-        Decision::Wait { retry_in } => now.after(retry_in),
-        Decision::Never { .. } => Tick::MAX,
-    }
+    now.after(wait(answer))
 }

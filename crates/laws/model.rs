@@ -6,7 +6,7 @@ mod windows;
 use paceline::policy::{Decision, Interval, TokenBucket, Unlimited};
 use paceline::time::Tick;
 
-use super::subject::Owes;
+use super::subject::owes;
 
 pub(super) use aligned::Calendar;
 pub(super) use windows::{Buckets, List, Page};
@@ -34,7 +34,9 @@ pub(super) trait Model<P>: Sized {
     fn refund(&mut self, now: Tick, cost: u32);
 
     /// Refunds `cost` of what was spent at `spent_at`.
-    fn refund_from(&mut self, now: Tick, spent_at: Tick, cost: u32);
+    fn refund_from(&mut self, now: Tick, _spent_at: Tick, cost: u32) {
+        self.refund(now, cost);
+    }
 
     /// The same history with other parameters; `None` if the exact result would overflow.
     fn retuned(&self, policy: &P, now: Tick) -> Option<Self>;
@@ -85,23 +87,13 @@ pub(super) struct Spacing {
     unpaid: bool,
 }
 
-impl Spacing {
-    fn is_closed(&self, now: Tick) -> bool {
-        self.due(now, 1) != Due::At(now.as_nanos().into())
-    }
-}
-
 impl Model<Interval> for Spacing {
     fn start(policy: &Interval, now: Tick) -> Self {
         let delayed = *policy == policy.with_delayed_start();
         Self {
             interval: policy.interval().as_nanos(),
             // As if a request had passed at the start.
-            passed: if delayed {
-                vec![(now.as_nanos().into(), 1)]
-            } else {
-                Vec::new()
-            },
+            passed: Vec::from_iter(delayed.then_some((now.as_nanos().into(), 1))),
             unpaid: delayed,
         }
     }
@@ -124,7 +116,7 @@ impl Model<Interval> for Spacing {
 
     /// The wait becomes longer by its intervals. In the policy the largest sum of costs is the largest cost.
     fn charge(&mut self, now: Tick, cost: u32) -> Option<()> {
-        let is_closed = self.is_closed(now);
+        let is_closed = self.due(now, 1) != Due::At(now.as_nanos().into());
         match self.passed.last_mut() {
             Some((_, last)) if is_closed => *last = last.checked_add(cost)?,
             _ => self.count(now, cost),
@@ -192,7 +184,7 @@ impl Model<TokenBucket> for Bucket {
         let mut bucket = Self {
             policy: *policy,
             burst: policy.burst(),
-            debt: policy.owes(),
+            debt: owes(policy),
             token: i128::try_from(token).unwrap(),
             speed: policy.rate().permits().into(),
             parts: 0,
@@ -231,10 +223,6 @@ impl Model<TokenBucket> for Bucket {
         self.parts = Some(parts).filter(|parts| *parts > i128::MIN / 4)?;
         self.since = now.as_nanos();
         Some(())
-    }
-
-    fn refund_from(&mut self, now: Tick, _spent_at: Tick, cost: u32) {
-        self.refund(now, cost);
     }
 
     /// Up to the burst: a full bucket takes nothing back.
@@ -285,8 +273,6 @@ impl Model<Unlimited> for Free {
     fn count(&mut self, _now: Tick, _cost: u32) {}
 
     fn refund(&mut self, _now: Tick, _cost: u32) {}
-
-    fn refund_from(&mut self, _now: Tick, _spent_at: Tick, _cost: u32) {}
 
     fn retuned(&self, _policy: &Unlimited, _now: Tick) -> Option<Self> {
         Some(Self)

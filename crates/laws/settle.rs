@@ -4,185 +4,150 @@ use std::time::Duration;
 
 use paceline::policy::{Decision, PerRequest, Policy};
 use paceline::time::Tick;
-use proptest::collection::vec;
-use proptest::prelude::{Strategy, any};
-use proptest::sample::Index;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
 use proptest::{prop_assert, prop_assert_eq};
 
-use super::changes::alike;
+use super::changes::{alike, wait};
 use super::model::Model;
 use super::reading::is_the_room;
 use super::subject::Subject;
-use super::trace::{Ask, Case, asks, cases, check};
-
-/// What happens after a request, besides it.
-#[derive(Clone, Debug)]
-struct Change {
-    kind: u8,
-    cost: u32,
-    /// The earlier request whose instant a refund names.
-    of: Index,
-}
+use super::trace::{Ask, Case, Change, Retuned, asks};
 
 /// The kind of change that refunds without an instant, and one that changes nothing.
 const REFUND: u8 = 3;
-const NOTHING: u8 = 8;
+const NOTHING: u8 = Change::KINDS - 1;
 
-fn changes() -> impl Strategy<Value = Vec<Change>> {
-    let change = (0..=NOTHING, any::<u32>(), any::<Index>());
-    vec(
-        change.prop_map(|(kind, cost, of)| Change { kind, cost, of }),
-        30,
-    )
+pub(super) fn a_charge_of_what_passes_equals_the_decision<S: Subject>(
+    case: &Case<S>,
+) -> TestCaseResult {
+    let mut state = case.policy.fresh(case.start);
+    for (ask, change) in case.asks.iter().zip(&case.changes) {
+        let (mut decided, mut charged) = (state.clone(), state.clone());
+        if case.policy.decide(&mut decided, ask.at, ask.cost).is_pass() {
+            case.policy.charge(&mut charged, ask.at, ask.cost);
+            prop_assert_eq!(format!("{decided:?}"), format!("{charged:?}"));
+        }
+        state = decided;
+        if change.kind == 0 {
+            let more = change.number % 99;
+            case.policy.charge(&mut state, ask.at, more);
+        }
+    }
+    Ok(())
 }
 
-pub(super) fn a_charge_of_what_passes_equals_the_decision<S: Subject>() {
-    check::<S, _>((cases::<S>(), changes()), |(case, changes)| {
-        let mut state = case.policy.fresh(case.start);
-        for (ask, change) in case.asks.iter().zip(changes) {
-            let (mut decided, mut charged) = (state.clone(), state.clone());
-            if case.policy.decide(&mut decided, ask.at, ask.cost).is_pass() {
-                case.policy.charge(&mut charged, ask.at, ask.cost);
-                prop_assert_eq!(format!("{decided:?}"), format!("{charged:?}"));
-            }
-            state = decided;
-            if change.kind == 0 {
-                case.policy.charge(&mut state, ask.at, change.cost % 99);
-            }
-        }
-        Ok(())
-    });
-}
-
-pub(super) fn a_charge_lets_no_request_pass_earlier<S: Subject>() {
-    check::<S, _>((cases::<S>(), any::<u32>()), |(case, cost)| {
-        let (state, now) = case.end();
-        let mut charged = state.clone();
-        case.policy.charge(&mut charged, now, cost >> (cost % 32));
-        for ask in asks(&case.policy, charged.clone(), now, &case.then) {
-            let before = case.policy.peek(&state, ask.at, ask.cost);
-            let after = case.policy.peek(&charged, ask.at, ask.cost);
-            prop_assert!(
-                wait(after) >= wait(before),
-                "{after:?}, not {before:?}, to {ask:?}"
-            );
-        }
-        Ok(())
-    });
+pub(super) fn a_charge_lets_no_request_pass_earlier<S: Subject>(case: &Case<S>) -> TestCaseResult {
+    let (state, now) = case.end();
+    let mut charged = state.clone();
+    case.policy.charge(&mut charged, now, case.cost());
+    for ask in case.later(&charged, now) {
+        let before = case.policy.peek(&state, ask.at, ask.cost);
+        let after = case.policy.peek(&charged, ask.at, ask.cost);
+        prop_assert!(
+            wait(after) >= wait(before),
+            "{after:?}, not {before:?}, to {ask:?}"
+        );
+    }
+    Ok(())
 }
 
 /// If nothing else happens in between. The refund may come later, but one of more than the largest cost is exact only at once.
-pub(super) fn a_refund_of_a_charge_undoes_it<S: Subject>() {
-    let gap = (0..4u64, any::<u64>());
-    check::<S, _>((cases::<S>(), changes(), gap), |(case, changes, gap)| {
-        let (mut state, now) = case.end();
-        let cost = changes[0].cost >> (changes[0].cost % 32);
-        let most: u64 = case.asks.iter().map(|ask| u64::from(ask.cost)).sum();
-        let later = match gap {
-            _ if most + u64::from(cost) > u32::MAX.into() => now,
-            (0, _) => now,
-            (1, nanos) => now.after(Duration::from_nanos(nanos % 50)),
-            (times, nanos) => now.after_times(
-                Duration::from_nanos(case.policy.grain() / 2),
-                u32::try_from(times * (nanos % 4)).unwrap_or(0),
-            ),
-        };
-        let before = state.clone();
-        case.policy.charge(&mut state, now, cost);
-        case.policy.refund_from(&mut state, later, now, cost);
-        let asks = asks(&case.policy, before.clone(), later, &case.then);
-        alike(&case.policy, &state, &before, &asks)
-    });
+pub(super) fn a_refund_of_a_charge_undoes_it<S: Subject>(case: &Case<S>) -> TestCaseResult {
+    let (mut state, now) = case.end();
+    let Change { kind, number, .. } = case.changes[0];
+    let cost = case.cost();
+    let most: u64 = case.asks.iter().map(|ask| u64::from(ask.cost)).sum();
+    let later = match kind % 4 {
+        _ if most + u64::from(cost) > u32::MAX.into() => now,
+        0 => now,
+        1 => now.after(Duration::from_nanos(u64::from(number % 50))),
+        times => {
+            let half = Duration::from_nanos(case.policy.grain() / 2);
+            now.after_times(half, u32::from(times) * (number % 4))
+        }
+    };
+    let before = state.clone();
+    case.policy.charge(&mut state, now, cost);
+    case.policy.refund_from(&mut state, later, now, cost);
+    alike(&case.policy, &state, &before, &case.later(&before, later))
 }
 
 /// What was spent before the last reset makes no room after it.
-pub(super) fn a_refund_after_its_window_makes_no_room<S: Subject>() {
-    if !S::RETURNS_IN_TIME {
-        return;
+pub(super) fn a_refund_after_its_window_makes_no_room<S: Subject>(
+    case: &Case<S>,
+) -> TestCaseResult {
+    let (state, now) = case.end();
+    let reset = case.policy.full().settled_at(&state).max(now);
+    if !S::RETURNS_IN_TIME || reset == Tick::MAX {
+        return Ok(());
     }
-    check::<S, _>((cases::<S>(), changes()), |(case, changes)| {
-        let (state, now) = case.end();
-        let reset = case.policy.full().settled_at(&state).max(now);
-        if reset == Tick::MAX {
-            return Ok(());
+    let (mut late, mut never) = (state.clone(), state);
+    let asks = case.later(&late, reset);
+    for (ask, change) in asks.iter().zip(&case.changes) {
+        let given = case.policy.decide(&mut late, ask.at, ask.cost);
+        let expected = case.policy.decide(&mut never, ask.at, ask.cost);
+        prop_assert_eq!(given, expected, "to {:?}", ask);
+        let spent_at = change.of(&case.asks).at;
+        if spent_at < reset {
+            case.policy
+                .refund_from(&mut late, ask.at, spent_at, change.cost());
         }
-        let (mut late, mut never) = (state.clone(), state);
-        let asks = asks(&case.policy, late.clone(), reset, &case.then);
-        for (ask, change) in asks.iter().zip(changes) {
-            let given = case.policy.decide(&mut late, ask.at, ask.cost);
-            let expected = case.policy.decide(&mut never, ask.at, ask.cost);
-            prop_assert_eq!(given, expected, "to {:?}", ask);
-            let spent_at = change.of.get(&case.asks).at;
-            if spent_at < reset {
-                let cost = change.cost >> (change.cost % 32);
-                case.policy.refund_from(&mut late, ask.at, spent_at, cost);
-            }
-        }
-        Ok(())
-    });
+    }
+    Ok(())
 }
 
 /// Also of more than was spent, and of instants at which nothing was.
-pub(super) fn charges_and_refunds_agree_with_the_model<S: Subject>() {
-    check::<S, _>((cases::<S>(), changes()), |(case, changes)| {
-        Followed::start(&case).follow(&case.policy, &case.asks, &changes)?;
-        Ok(())
-    });
+pub(super) fn charges_and_refunds_agree_with_the_model<S: Subject>(
+    case: &Case<S>,
+) -> TestCaseResult {
+    Followed::start(case).follow(&case.policy, &case.asks, &case.changes)?;
+    Ok(())
 }
 
 /// As the model does, exactly: a debt follows new parameters as every count does, and so does what comes after it. A policy that
 /// has to round may be late by a nanosecond, never early.
-pub(super) fn a_retune_keeps_what_is_spent_and_owed<S: Subject>() {
-    check::<S, _>(
-        (cases::<S>(), changes(), any::<bool>(), S::any()),
-        |(case, mut changes, is_plain, new)| {
-            if is_plain {
-                for change in &mut changes {
-                    change.kind = NOTHING;
-                }
-            }
-            let mut followed = Followed::start(&case);
-            let is_exact = followed.follow(&case.policy, &case.asks, &changes)?;
-            if is_exact.is_none() {
-                return Ok(());
-            }
-            let Followed {
-                state, model, now, ..
-            } = &mut followed;
-            new.retune(&case.policy, state, *now);
-            let Some(retuned) = model.retuned(&new, *now) else {
-                return Ok(());
-            };
-            *model = retuned;
-            followed.late = S::Model::LATE_WHEN_RETUNED;
-            // A refund that names an instant is of a window of the old parameters.
-            for change in &mut changes {
-                change.kind = change.kind.max(REFUND);
-            }
-            let asks = asks(&new, followed.state.clone(), followed.now, &case.then);
-            followed.follow(&new, &asks, &changes)?;
-            Ok(())
-        },
-    );
+pub(super) fn a_retune_keeps_what_is_spent_and_owed<S: Subject>(
+    (case, new): &Retuned<S>,
+) -> TestCaseResult {
+    let mut changes = case.changes.clone();
+    if case.number % 2 == 0 {
+        for change in &mut changes {
+            change.kind = NOTHING;
+        }
+    }
+    let mut followed = Followed::start(case);
+    let is_exact = followed.follow(&case.policy, &case.asks, &changes)?;
+    if is_exact.is_none() {
+        return Ok(());
+    }
+    let Followed {
+        state, model, now, ..
+    } = &mut followed;
+    new.retune(&case.policy, state, *now);
+    let Some(retuned) = model.retuned(new, *now) else {
+        return Ok(());
+    };
+    *model = retuned;
+    followed.late = S::Model::LATE_WHEN_RETUNED;
+    // A refund that names an instant is of a window of the old parameters.
+    for change in &mut changes {
+        change.kind = change.kind.max(REFUND);
+    }
+    let asks = asks(new, followed.state.clone(), followed.now, &case.then);
+    followed.follow(new, &asks, &changes)?;
+    Ok(())
 }
 
-pub(super) fn a_debt_settles_when_it_says<S: Subject>() {
-    check::<S, _>((cases::<S>(), changes()), |(case, changes)| {
-        let mut followed = Followed::start(&case);
-        let is_exact = followed.follow(&case.policy, &case.asks, &changes)?;
-        if is_exact.is_none() {
-            return Ok(());
-        }
-        let Followed { state, now, .. } = followed;
-        let settled = case.policy.settled_at(&state).max(now);
-        if settled == Tick::MAX {
-            return Ok(());
-        }
-        let fresh = case.policy.fresh(settled);
-        let asks = asks(&case.policy, fresh.clone(), settled, &case.then);
-        alike(&case.policy, &state, &fresh, &asks)
-    });
+pub(super) fn a_debt_settles_when_it_says<S: Subject>(case: &Case<S>) -> TestCaseResult {
+    let mut followed = Followed::start(case);
+    let is_exact = followed.follow(&case.policy, &case.asks, &case.changes)?;
+    let Followed { state, now, .. } = followed;
+    let settled = case.policy.settled_at(&state).max(now);
+    if is_exact.is_none() || settled == Tick::MAX {
+        return Ok(());
+    }
+    let fresh = case.policy.fresh(settled);
+    alike(&case.policy, &state, &fresh, &case.later(&fresh, settled))
 }
 
 /// A state beside its model, which agree with each other.
@@ -219,15 +184,15 @@ impl<S: Subject> Followed<S> {
             if passes {
                 self.model.count(self.now, ask.cost);
             }
-            let (cost, spent_at) = (change.cost >> (change.cost % 32), change.of.get(asks).at);
+            let (cost, spent_at) = (change.cost(), change.of(asks).at);
             match change.kind {
                 0 => self.refund_from(policy, spent_at, cost),
-                1 | 2 => self.refund_from(policy, spent_at, change.cost % 9),
+                1 | 2 => self.refund_from(policy, spent_at, change.number % 9),
                 REFUND => {
-                    let cost = match change.cost % 4 {
+                    let cost = match change.number % 4 {
                         0 => 1,
-                        1 => change.cost % ask.cost.max(1),
-                        2 => ask.cost.saturating_add(change.cost / 4 % 3),
+                        1 => change.number % ask.cost.max(1),
+                        2 => ask.cost.saturating_add(change.number / 4 % 3),
                         _ => cost,
                     };
                     policy.refund(&mut self.state, self.now, cost);
@@ -282,33 +247,25 @@ impl<S: Subject> Followed<S> {
 }
 
 /// It differs from the policy inside only in the cost, which is 1.
-pub(super) fn a_policy_per_request_is_the_policy_with_cost_1<S: Subject>() {
-    check::<S, _>((cases::<S>(), any::<u32>()), |(case, cost)| {
-        let policy = &case.policy;
-        let each = PerRequest::new(policy.clone());
-        let (mut state, mut inner) = (each.fresh(case.start), policy.fresh(case.start));
-        for &Ask { at, cost: of_ask } in &case.asks {
-            let one = of_ask.min(1);
-            prop_assert_eq!(each.peek(&state, at, of_ask), policy.peek(&inner, at, one));
-            prop_assert_eq!(
-                each.decide(&mut state, at, of_ask),
-                policy.decide(&mut inner, at, one)
-            );
-            each.charge(&mut state, at, cost);
-            each.refund(&mut state, at, cost);
-            each.refund_from(&mut state, at, case.start, cost);
-            prop_assert_eq!(format!("{state:?}"), format!("{inner:?}"));
-            prop_assert_eq!(each.status(&state, at), policy.status(&inner, at));
-            prop_assert_eq!(each.credit(&state, at), 0);
-        }
-        Ok(())
-    });
-}
-
-fn wait(decision: Decision) -> Duration {
-    match decision {
-        Decision::Pass => Duration::ZERO,
-        Decision::Wait { retry_in } => retry_in,
-        Decision::Never { .. } => Duration::MAX,
+pub(super) fn a_policy_per_request_is_the_policy_with_cost_1<S: Subject>(
+    case: &Case<S>,
+) -> TestCaseResult {
+    let (policy, cost) = (&case.policy, case.number);
+    let each = PerRequest::new(policy.clone());
+    let (mut state, mut inner) = (each.fresh(case.start), policy.fresh(case.start));
+    for &Ask { at, cost: of_ask } in &case.asks {
+        let one = of_ask.min(1);
+        prop_assert_eq!(each.peek(&state, at, of_ask), policy.peek(&inner, at, one));
+        prop_assert_eq!(
+            each.decide(&mut state, at, of_ask),
+            policy.decide(&mut inner, at, one)
+        );
+        each.charge(&mut state, at, cost);
+        each.refund(&mut state, at, cost);
+        each.refund_from(&mut state, at, case.start, cost);
+        prop_assert_eq!(format!("{state:?}"), format!("{inner:?}"));
+        prop_assert_eq!(each.status(&state, at), policy.status(&inner, at));
+        prop_assert_eq!(each.credit(&state, at), 0);
     }
+    Ok(())
 }

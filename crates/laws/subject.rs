@@ -33,13 +33,17 @@ pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
     fn any() -> BoxedStrategy<Self>;
 
     /// The same limit, with the best possible start.
-    fn full(&self) -> Self;
+    fn full(&self) -> Self {
+        self.clone()
+    }
 
     /// The short unit of time of the policy in nanoseconds: the time of one permit, or a bucket.
     fn grain(&self) -> u64;
 
     /// The long unit of time of the policy in nanoseconds: a period, or a window.
-    fn period(&self) -> u64;
+    fn period(&self) -> u64 {
+        self.grain()
+    }
 
     /// The most that can pass at once.
     fn burst(&self) -> u32;
@@ -106,10 +110,6 @@ impl Subject for Interval {
         nanos(self.interval())
     }
 
-    fn period(&self) -> u64 {
-        nanos(self.interval())
-    }
-
     fn burst(&self) -> u32 {
         1
     }
@@ -165,7 +165,7 @@ impl Subject for TokenBucket {
 
     fn full(&self) -> Self {
         let full = Self::new(self.rate(), self.burst());
-        if self.owes() { full.with_debt() } else { full }
+        if owes(self) { full.with_debt() } else { full }
     }
 
     fn grain(&self) -> u64 {
@@ -187,7 +187,7 @@ impl Subject for TokenBucket {
     /// "A half-open window of T holds at most burst + rate · T; with debt, the largest cost in it + rate · T if that is more."
     fn allows(&self, window: &Window) -> bool {
         let period = self.rate().period().as_nanos();
-        let burst = if self.owes() {
+        let burst = if owes(self) {
             self.burst().max(window.dearest)
         } else {
             self.burst()
@@ -207,15 +207,7 @@ impl Subject for Unlimited {
         Just(Self).boxed()
     }
 
-    fn full(&self) -> Self {
-        Self
-    }
-
     fn grain(&self) -> u64 {
-        1
-    }
-
-    fn period(&self) -> u64 {
         1
     }
 
@@ -229,14 +221,8 @@ impl Subject for Unlimited {
 }
 
 /// Whether a bucket was built [`with_debt`](TokenBucket::with_debt).
-pub(super) trait Owes {
-    fn owes(&self) -> bool;
-}
-
-impl Owes for TokenBucket {
-    fn owes(&self) -> bool {
-        *self == self.with_debt()
-    }
+pub(super) fn owes(bucket: &TokenBucket) -> bool {
+    *bucket == bucket.with_debt()
 }
 
 /// From a nanosecond to the longest duration.

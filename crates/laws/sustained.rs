@@ -1,16 +1,12 @@
-//! The sustained rate of a limit is not much below its bound.
+//! The sustained rate of a counter is not much below its bound. The other policies sustain their quota, says a law.
 
-use std::time::Duration;
-
-use paceline::policy::{Decision, FixedWindow, Policy, SlidingCounter, SlidingLog};
+use paceline::policy::{Decision, Policy, SlidingCounter};
 use paceline::time::Tick;
+
+use super::trace::nanos;
 
 /// A long time.
 const TIMES: u64 = 1000;
-
-const fn nanos(nanos: u64) -> Duration {
-    Duration::from_nanos(nanos)
-}
 
 /// How many requests pass in `span` ns if each comes as soon as it can pass. A single request comes first and counts too;
 /// the others begin `offset` ns later.
@@ -33,26 +29,6 @@ fn greedy(policy: &impl Policy, offset: u64, span: u64) -> u64 {
         }
         assert!(passed < 1_000_000, "no limit: {state:?}");
     }
-}
-
-#[test]
-fn a_log_passes_its_limit_in_an_instant_and_again_in_every_window() {
-    for (limit, window) in [(1, 1), (1, 7), (7, 100), (100, 1_000_000_000)] {
-        let policy = SlidingLog::new(limit, nanos(window));
-        let limit = u64::from(limit);
-        assert_eq!(greedy(&policy, 0, 1), limit, "{policy:?}");
-        assert_eq!(greedy(&policy, 0, TIMES * window), TIMES * limit);
-        for offset in [1, window / 2, window - 1, window] {
-            let passed = greedy(&policy, offset, TIMES * window);
-            assert!(passed >= TIMES * limit, "{passed} {policy:?} {offset}");
-        }
-    }
-}
-
-#[test]
-fn a_fixed_window_passes_its_limit_in_every_window() {
-    let policy = FixedWindow::new(7, nanos(100));
-    assert_eq!(greedy(&policy, 0, TIMES * 100), TIMES * 7);
 }
 
 /// "At least `limit` in window · (1 + 1 / `buckets`)", if a bucket is a whole number of nanoseconds; else it is rounded up.

@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use paceline::policy::Decision;
 use paceline::time::Tick;
-use proptest::collection::vec;
+use proptest::collection::{SizeRange, vec};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 
 use super::subject::Subject;
+
+pub(super) const fn nanos(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
 
 /// Checks `law` with thousands of values, and panics with the smallest one that breaks it.
 #[track_caller]
@@ -48,10 +52,46 @@ pub(super) struct Case<S> {
     pub(super) policy: S,
     pub(super) start: Tick,
     pub(super) asks: Vec<Ask>,
+    /// What happens after each request, besides it.
+    pub(super) changes: Vec<Change>,
     pub(super) then: Vec<Step>,
+    /// Any number.
+    pub(super) number: u32,
 }
 
+/// A case, and other parameters.
+pub(super) type Retuned<S> = (Case<S>, S);
+
 impl<S: Subject> Case<S> {
+    /// With these steps as requests.
+    pub(super) fn new(
+        policy: S,
+        start: Tick,
+        (steps, changes): (Vec<Step>, Vec<Change>),
+        then: Vec<Step>,
+        number: u32,
+    ) -> Self {
+        let asks = asks(&policy, policy.fresh(start), start, &steps);
+        Self {
+            policy,
+            start,
+            asks,
+            changes,
+            then,
+            number,
+        }
+    }
+
+    /// Any cost, mostly a small one.
+    pub(super) fn cost(&self) -> u32 {
+        self.number >> (self.number % 32)
+    }
+
+    /// The requests that come next.
+    pub(super) fn later(&self, state: &S::State, now: Tick) -> Vec<Ask> {
+        asks(&self.policy, state.clone(), now, &self.then)
+    }
+
     /// The state after all requests, and the time.
     pub(super) fn end(&self) -> (S::State, Tick) {
         let mut state = self.policy.fresh(self.start);
@@ -67,6 +107,30 @@ impl<S: Subject> Case<S> {
 pub(super) struct Ask {
     pub(super) at: Tick,
     pub(super) cost: u32,
+}
+
+/// A change of a state besides a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    /// Below [`KINDS`](Self::KINDS).
+    pub(super) kind: u8,
+    pub(super) number: u32,
+    /// The number of the earlier request whose instant a refund names.
+    pub(super) of: u8,
+}
+
+impl Change {
+    pub(super) const KINDS: u8 = 9;
+
+    /// Any cost, mostly a small one.
+    pub(super) const fn cost(self) -> u32 {
+        self.number >> (self.number % 32)
+    }
+
+    /// The request that it names.
+    pub(super) fn of(self, asks: &[Ask]) -> Ask {
+        asks[usize::from(self.of) % asks.len()]
+    }
 }
 
 /// One request of a trace without a policy. With a policy, which defines the units, it becomes an [`Ask`].
@@ -97,21 +161,43 @@ enum Cost {
     Burst(u32),
     /// The cost of the last request.
     Again,
+    /// All that passes now, half of it, or one less.
+    Room(u8),
 }
 
 /// Requests of all kinds.
 pub(super) fn cases<S: Subject>() -> impl Strategy<Value = Case<S>> {
-    cases_of(S::any(), steps(mixed, 30))
+    cases_of(S::any(), steps(mixed, 30), 0)
 }
 
 /// The same, for this policy.
 pub(super) fn cases_with<S: Subject>(policy: &S) -> impl Strategy<Value = Case<S>> {
-    cases_of(Just(policy.clone()), steps(mixed, 30))
+    cases_of(Just(policy.clone()), steps(mixed, 30), 0)
 }
 
-/// Requests at the end of the last wait, or at the same instant as the last request.
+/// The same, with a change after each request.
+pub(super) fn changed_cases<S: Subject>() -> impl Strategy<Value = Case<S>> {
+    cases_of(S::any(), steps(mixed, 30), 30)
+}
+
+/// The same, and other parameters.
+pub(super) fn retuned_cases<S: Subject>() -> impl Strategy<Value = Retuned<S>> {
+    (changed_cases(), S::any())
+}
+
+/// Requests for all that passes, at the end of the last wait, at the same instant as the last request, or at the edge of a window.
 pub(super) fn greedy_cases<S: Subject>() -> impl Strategy<Value = Case<S>> {
-    cases_of(S::any(), steps(greedy, 60))
+    cases_of(S::any(), steps(greedy, 60), 0)
+}
+
+/// The same, and other parameters.
+pub(super) fn retuned_greedy_cases<S: Subject>() -> impl Strategy<Value = Retuned<S>> {
+    (greedy_cases(), S::any())
+}
+
+/// Without requests.
+pub(super) fn policies<S: Subject>() -> impl Strategy<Value = S> {
+    S::any()
 }
 
 /// A random start, mostly an early one.
@@ -128,15 +214,14 @@ pub(super) fn starts() -> impl Strategy<Value = Tick> {
 fn cases_of<S: Subject>(
     policy: impl Strategy<Value = S>,
     before: impl Strategy<Value = Vec<Step>>,
+    changes: impl Into<SizeRange>,
 ) -> impl Strategy<Value = Case<S>> {
-    (policy, starts(), before, steps(mixed, 15)).prop_map(|(policy, start, before, then)| {
-        let asks = asks(&policy, policy.fresh(start), start, &before);
-        Case {
-            policy,
-            start,
-            asks,
-            then,
-        }
+    let change = (0..Change::KINDS, any::<u32>(), any::<u8>());
+    let change = change.prop_map(|(kind, number, of)| Change { kind, number, of });
+    let before = (before, vec(change, changes));
+    let case = (policy, starts(), before, steps(mixed, 15), any::<u32>());
+    case.prop_map(|(policy, start, before, then, number)| {
+        Case::new(policy, start, before, then, number)
     })
 }
 
@@ -147,9 +232,9 @@ fn steps(step: fn(Dice) -> Step, most: usize) -> impl Strategy<Value = Vec<Step>
 }
 
 /// The kind of gap and its value, the kind of cost and its value. Zeros make the simplest step.
-type Dice = (u8, u8, u8, u8);
+pub(super) type Dice = (u8, u8, u8, u8);
 
-fn mixed((gap_kind, gap, cost_kind, cost): Dice) -> Step {
+pub(super) fn mixed((gap_kind, gap, cost_kind, cost): Dice) -> Step {
     let off = i8::try_from(gap % 3).unwrap_or(0) - 1;
     let times = u64::from(gap / 3 % 6);
     Step {
@@ -174,17 +259,22 @@ fn mixed((gap_kind, gap, cost_kind, cost): Dice) -> Step {
     }
 }
 
-fn greedy((gap_kind, _, cost_kind, cost): Dice) -> Step {
+fn greedy((gap_kind, gap, cost_kind, cost): Dice) -> Step {
+    let off = i8::try_from(gap % 3).unwrap_or(0) - 1;
+    let times = u64::from(gap / 3 % 12);
     Step {
         gap: match gap_kind {
             0..6 => Gap::Nanos(0),
-            6..18 => Gap::Due(0),
+            6..14 => Gap::Due(0),
+            14..16 => Gap::Grains(times, off),
+            16..18 => Gap::Periods(times % 3, off),
             _ => Gap::Settled(0),
         },
         cost: match cost_kind {
-            0..10 => Cost::Exactly(1),
-            10..16 => Cost::Again,
-            16..18 => Cost::Exactly(1 + u32::from(cost % 4)),
+            0..8 => Cost::Exactly(1),
+            8..12 => Cost::Again,
+            12..15 => Cost::Room(cost % 3),
+            15..18 => Cost::Exactly(1 + u32::from(cost % 4)),
             _ => Cost::Burst(0),
         },
     }
@@ -211,12 +301,15 @@ pub(super) fn asks<S: Subject>(
                 settled => by(settled, off),
             },
         };
+        now = now.max(at);
         let cost = match step.cost {
             Cost::Exactly(cost) => cost,
             Cost::Burst(more) => policy.burst().saturating_add(more),
             Cost::Again => before,
+            Cost::Room(0) => policy.room(&state, now),
+            Cost::Room(1) => policy.room(&state, now) / 2,
+            Cost::Room(_) => policy.room(&state, now).saturating_sub(1),
         };
-        now = now.max(at);
         due = match policy.decide(&mut state, now, cost) {
             Decision::Wait { retry_in } => now.after(retry_in),
             Decision::Pass | Decision::Never { .. } => now,

@@ -12,19 +12,20 @@ mod queues;
 mod rate;
 mod switch_mirror;
 
-/// The models and bounds of the tests of the laws, included from there.
+/// The laws of the policies with their models and bounds, included from their tests.
 #[path = "../../laws"]
+#[expect(dead_code, reason = "only the tests use the rest")]
 mod laws {
-    #[expect(dead_code, reason = "only the tests use the rest")]
+    mod answers;
     mod bounds;
+    mod changes;
+    mod edges;
     mod model;
     #[path = "../fuzz/src/policies.rs"]
     pub(super) mod policies;
-    #[path = "../fuzz/src/steps.rs"]
-    mod steps;
-    #[expect(dead_code, reason = "only the tests read quotas and parts")]
+    mod reading;
+    mod settle;
     mod subject;
-    #[expect(dead_code, reason = "only the tests make traces with proptest")]
     mod trace;
 }
 

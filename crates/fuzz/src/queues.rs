@@ -188,7 +188,8 @@ impl<P: Tunable, L: Limit<P>> Line<P, L> {
                 passed.boxed_local()
             }
             (Way::Direct | Way::Stream, None) => {
-                judge.limit.acquire(key, cost).map_err(Some).boxed_local()
+                let limit = judge.limit.handle(key);
+                limit.acquire(cost).map_err(Some).boxed_local()
             }
         };
         let visit = Visit {

@@ -91,6 +91,12 @@ impl Buckets {
         gone.max().unwrap_or(0)
     }
 
+    fn forget_what_is_gone(&mut self, now: Tick) {
+        let now = now.as_nanos().into();
+        let all = std::mem::take(&mut self.passed).into_iter();
+        self.passed = all.filter(|&(of, _)| self.gone(of) > now).collect();
+    }
+
     fn strictly_passes(&self, then: u128, cost: u32) -> bool {
         let counts = total(&self.passed, |bucket| self.gone(bucket) > then);
         counts + u128::from(cost) <= self.limit.into()
@@ -150,14 +156,11 @@ impl Model<SlidingCounter> for Buckets {
     }
 
     fn count(&mut self, now: Tick, cost: u32) {
-        let now = now.as_nanos().into();
         if cost == 0 {
             return;
         }
-        let gone: Vec<_> = self.passed.iter().map(|&(of, _)| self.gone(of)).collect();
-        let mut gone = gone.iter();
-        self.passed
-            .retain(|_| gone.next().is_some_and(|&gone| gone > now));
+        self.forget_what_is_gone(now);
+        let now = now.as_nanos().into();
         if self.passed.is_empty() {
             self.origin = now;
         }
@@ -170,12 +173,7 @@ impl Model<SlidingCounter> for Buckets {
 
     /// The latest buckets first, of those that count and had begun by then.
     fn refund_from(&mut self, now: Tick, spent_at: Tick, cost: u32) {
-        let gone: Vec<_> = self.passed.iter().map(|&(of, _)| self.gone(of)).collect();
-        let mut gone = gone.iter();
-        self.passed.retain(|_| {
-            gone.next()
-                .is_some_and(|&gone| gone > now.as_nanos().into())
-        });
+        self.forget_what_is_gone(now);
         let spent_at = spent_at.as_nanos().into();
         if self.origin <= spent_at {
             let bucket = self.bucket_at(spent_at);
@@ -187,12 +185,12 @@ impl Model<SlidingCounter> for Buckets {
     fn retuned(&self, policy: &SlidingCounter, now: Tick) -> Option<Self> {
         let mut kept = Self::start(policy, now);
         kept.origin = self.origin;
-        let now = now.as_nanos().into();
-        for &(bucket, cost) in &self.passed {
-            if self.gone(bucket) > now {
-                let latest = (self.origin + (bucket + 1) * self.bucket - 1).min(now);
-                kept.passed.push((kept.bucket_at(latest), cost));
-            }
+        let mut old = self.clone();
+        old.forget_what_is_gone(now);
+        for (bucket, cost) in old.passed {
+            let end = self.origin + (bucket + 1) * self.bucket;
+            let latest = (end - 1).min(now.as_nanos().into());
+            kept.passed.push((kept.bucket_at(latest), cost));
         }
         Some(kept)
     }

@@ -143,10 +143,6 @@ impl Subject for Aligned {
             .boxed()
     }
 
-    fn full(&self) -> Self {
-        self.clone()
-    }
-
     fn grain(&self) -> u64 {
         nanos(self.shortest())
     }

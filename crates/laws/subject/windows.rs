@@ -18,10 +18,6 @@ impl Subject for SlidingLog {
             .boxed()
     }
 
-    fn full(&self) -> Self {
-        *self
-    }
-
     fn grain(&self) -> u64 {
         nanos(self.window() / self.limit()).max(1)
     }
@@ -53,10 +49,6 @@ impl Subject for SlidingCounter {
                 None => Self::smooth(limit, window),
             })
             .boxed()
-    }
-
-    fn full(&self) -> Self {
-        *self
     }
 
     fn grain(&self) -> u64 {
@@ -101,15 +93,7 @@ impl Subject for FixedWindow {
             .boxed()
     }
 
-    fn full(&self) -> Self {
-        *self
-    }
-
     fn grain(&self) -> u64 {
-        nanos(self.window())
-    }
-
-    fn period(&self) -> u64 {
         nanos(self.window())
     }
 

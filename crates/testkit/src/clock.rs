@@ -24,11 +24,7 @@ use tokio::{
 ///
 /// This is [`tokio::time::advance`]: it moves the clock in one step, then yields once, so that the runtime's timers
 /// look at it. Tasks woken by the leap have not necessarily run when it returns, and a timer that is polled right after
-/// may be pending once more before it is woken, in the same instant.
-///
-/// # Panics
-///
-/// When the clock is not paused.
+/// may be pending once more before it is woken, in the same instant. The clock has to be paused.
 pub async fn jump(by: Duration) {
     tokio::time::advance(by).await;
 }

@@ -339,10 +339,6 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// Checks whether a request may pass now that is not queued, or has to.
-    ///
-    /// # Panics
-    ///
-    /// If the limit answered wrong.
     pub fn answered(&mut self, queue: usize, cost: u32, passes: bool) {
         self.check_answer(queue, None, cost, passes);
     }
@@ -362,9 +358,10 @@ impl<S: Subject> Oracle<S> {
 
     fn check_answer(&mut self, queue: usize, ticket: Option<u64>, cost: u32, passes: bool) {
         let (may_pass, must_pass) = self.may_and_must_pass(queue, ticket, cost);
-        let context = || format!("a request of {cost} in queue {queue}");
-        assert!(may_pass || !passes, "{} passes", context());
-        assert!(passes || !must_pass, "{} does not pass", context());
+        assert!(
+            (may_pass || !passes) && (passes || !must_pass),
+            "a request of {cost} in queue {queue} passes: {passes}"
+        );
     }
 
     fn note_tried(&mut self, queue: usize, cost: u32, has_passed: bool) {
@@ -397,10 +394,6 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// Polls a request.
-    ///
-    /// # Panics
-    ///
-    /// If the limit answers wrong.
     pub fn poll(&mut self, n: usize) {
         self.poll_with(n, false);
     }

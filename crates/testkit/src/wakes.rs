@@ -101,23 +101,6 @@ impl Wake for Counter {
 }
 
 /// A future, stream or sink driven by hand, with a waker that counts.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use std::task::Poll;
-/// use testkit::{clock, marble, wakes::Driven};
-///
-/// let mut stream = Driven::new(marble::source("a b |"));
-/// assert_eq!(stream.poll_next(), Poll::Ready(Some('a')));
-/// assert_eq!(stream.poll_next(), Poll::Pending);
-/// assert!(stream.is_waker_kept());
-///
-/// clock::jump(marble::TICK).await;
-/// assert!(stream.is_woken());
-/// assert_eq!(stream.poll_next(), Poll::Ready(Some('b')));
-/// # }
-/// ```
 pub struct Driven<T> {
     inner: Pin<Box<T>>,
     waker: Waker,

@@ -77,16 +77,12 @@ mod rows {
     }
 
     #[test]
-    fn the_message_about_a_bad_row_says_where_and_how_to_draw_it() {
+    fn every_mistake_in_a_row_is_shown_with_its_place_and_how_to_draw_it() {
         assert_eq!(
             complaint(|| Row::new("a - + |")),
             "not a marble row, at position 4: a tick is a letter or digit, `X`, `-`, `|`, `(ab)` for several things \
              or `[ab]` for a group\n  a - + |\n      ^"
         );
-    }
-
-    #[test]
-    fn every_mistake_is_named() {
         for (row, position, wish) in [
             ("a | -", 4, "nothing may follow the end, `|`"),
             ("a | |", 4, "nothing may follow the end, `|`"),
@@ -126,7 +122,7 @@ mod sources {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_item_comes_at_its_tick_and_an_x_is_a_failure() {
+    async fn every_item_comes_at_its_tick_from_the_first_poll_on_and_an_x_is_a_failure() {
         assert_eq!(
             with_instants(marble::source("a - (bc) - - d |")).await,
             [(0, 'a'), (20, 'b'), (20, 'c'), (50, 'd')]
@@ -135,13 +131,8 @@ mod sources {
             with_instants(marble::try_source("a - (bX) |")).await,
             [(0, Ok('a')), (20, Ok('b')), (20, Err(Failure))]
         );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn time_counts_from_the_first_poll_not_from_construction() {
         let source = marble::source("- a |");
         clock::jump(TICK * 5).await;
-
         assert_eq!(with_instants(source).await, [(10, 'a')]);
     }
 
@@ -183,17 +174,14 @@ mod runs {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn things_between_ticks_are_drawn_with_their_instants() {
+    async fn things_between_ticks_or_after_a_long_gap_are_drawn_with_their_instants() {
         let late = marble::source("a b - c |").then(|item| later(item, Duration::from_millis(5)));
 
         let row = marble::run(late).await;
 
         assert_eq!(row.to_string(), "- a@5ms - b@15ms - - c@35ms |");
         assert_ne!(row, "a b - c |");
-    }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_long_gap_is_named_instead_of_counted() {
         let slow = stream::iter(['a']).then(|item| later(item, Duration::from_secs(60)));
         let row = marble::run(slow.chain(marble::source("- b |"))).await;
 
@@ -212,17 +200,13 @@ mod runs {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_wakes_itself_for_ever_is_said_to_spin() {
+    async fn a_stream_that_wakes_itself_for_ever_spins_and_one_that_never_stops_giving_goes_on() {
         let spin = stream::poll_fn(|cx| {
             cx.waker().wake_by_ref();
             Poll::<Option<char>>::Pending
         });
-
         assert_eq!(marble::run(spin).await.to_string(), "… (spins)");
-    }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_stream_that_never_stops_giving_is_said_to_go_on() {
         let at_once = stream::repeat('a');
         let in_time = stream::repeat('a').then(|item| later(item, TICK));
 
@@ -262,41 +246,38 @@ mod checks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_difference_shows_all_rows_aligned_and_names_the_line() {
+    async fn a_difference_shows_all_rows_aligned_by_instant_and_names_the_line() {
         let line = line!() + 1;
         let check = marble::check(|input| input.ready_chunks(2), "(abc) - d |", "[ab] [c] |");
-        let panic = AssertUnwindSafe(check).catch_unwind().await.unwrap_err();
-
-        assert_eq!(
-            message(&*panic),
-            [
-                &format!("not as drawn at {}:{line}:21", file!()),
-                "   input  (abc)     -   d   |",
-                "expected  [ab]      [c] |",
-                "  actual  ([ab][c]) -   [d] |"
-            ]
-            .join("\n")
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_instant_between_ticks_has_a_column_of_its_own() {
-        let check = marble::check(
+        let between_ticks = marble::check(
             |input| input.then(|item| later(item, Duration::from_millis(5))),
             "a - b |",
             "a - b |",
         );
         let panic = AssertUnwindSafe(check).catch_unwind().await.unwrap_err();
 
-        let (_, rows) = message(&*panic).split_once('\n').unwrap();
+        let place = format!("not as drawn at {}:{line}:21", file!());
+        let (named, rows) = message(&*panic).split_once('\n').unwrap();
+        assert_eq!(named, place);
         assert_eq!(
             rows,
             [
-                "   input  a       - b        |",
-                "expected  a       - b        |",
-                "  actual  - a@5ms - - b@25ms |"
+                "   input  (abc)     -   d   |",
+                "expected  [ab]      [c] |",
+                "  actual  ([ab][c]) -   [d] |"
             ]
             .join("\n")
+        );
+        let check = AssertUnwindSafe(between_ticks).catch_unwind();
+        assert!(
+            message(&*check.await.unwrap_err()).ends_with(
+                &[
+                    "   input  a       - b        |",
+                    "expected  a       - b        |",
+                    "  actual  - a@5ms - - b@25ms |"
+                ]
+                .join("\n")
+            )
         );
     }
 
@@ -308,33 +289,20 @@ mod checks {
 
     #[test]
     fn a_bad_row_is_refused_before_anything_is_polled() {
-        for (complaint, wish) in [
-            (
-                complaint(|| marble::source("a X |")),
-                "2: errors, `X`, are for `try_source`",
-            ),
-            (
-                complaint(|| marble::try_source("a ([c]) |")),
-                "3: groups are for outputs",
-            ),
-            (
-                complaint(|| marble::check(|input| input, "a +", "a |")),
-                "2: a tick is",
-            ),
-            (
-                complaint(|| marble::check(|input| input, "a |", "a | b")),
-                "4: nothing may follow",
-            ),
-            (
-                complaint(|| marble::check_on_demand(|input| input, "a |", "? a", "a |")),
-                "2: a demand row has only `?` and `-`",
-            ),
-        ] {
-            assert!(
-                complaint.contains(&format!("position {wish}")),
-                "{complaint}"
-            );
-        }
+        let refuses = |complaint: String, wish: &str| {
+            let wish = format!("position {wish}");
+            assert!(complaint.contains(&wish), "{complaint}");
+        };
+        let bad = complaint(|| marble::source("a X |"));
+        refuses(bad, "2: errors, `X`, are for `try_source`");
+        let bad = complaint(|| marble::try_source("a ([c]) |"));
+        refuses(bad, "3: groups are for outputs");
+        let bad = complaint(|| marble::check(|input| input, "a +", "a |"));
+        refuses(bad, "2: a tick is");
+        let bad = complaint(|| marble::check(|input| input, "a |", "a | b"));
+        refuses(bad, "4: nothing may follow");
+        let bad = complaint(|| marble::check_on_demand(|input| input, "a |", "? a", "a |"));
+        refuses(bad, "2: a demand row has only `?` and `-`");
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,27 +55,21 @@ fn a_pending_that_keeps_no_waker_is_seen() {
 }
 
 #[test]
-fn a_wake_within_the_poll_counts_as_since_the_poll() {
+fn being_woken_even_within_the_poll_is_forgotten_at_the_next_poll_but_still_counted() {
     let mut yields = Driven::new(future::poll_fn(|cx| {
         cx.waker().wake_by_ref();
         Poll::<()>::Pending
     }));
-
     assert!(yields.poll().is_pending());
     assert!(yields.is_woken());
     assert_eq!(yields.wakes(), 1);
-}
 
-#[test]
-fn being_woken_is_forgotten_at_the_next_poll_but_still_counted() {
     let (handle, source) = probe::source();
     let mut source = Driven::new(source);
     assert!(source.poll_next().is_pending());
-
     handle.send('a');
     assert!(source.is_woken());
     assert_eq!(source.poll_next(), Poll::Ready(Some('a')));
-
     assert!(!source.is_woken());
     assert_eq!(source.wakes(), 1);
 }
@@ -96,33 +90,18 @@ fn a_waker_of_the_task_it_left_is_not_kept_for_the_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn woken_waits_until_the_waker_is_woken() {
+async fn woken_waits_until_the_waker_is_woken_and_not_if_it_was_before() {
     let watch = Stopwatch::start();
-    let mut source = Driven::new(marble::source("- - a |"));
+    let mut source = Driven::new(marble::source("- - a b |"));
     assert_eq!(source.poll_next(), Poll::Pending);
 
     source.woken().await;
 
     assert_eq!(watch.elapsed(), TICK * 2);
     assert_eq!(source.poll_next(), Poll::Ready(Some('a')));
-}
-
-#[tokio::test(start_paused = true)]
-async fn woken_is_over_at_once_if_it_was_woken_before() {
-    let mut source = Driven::new(marble::source("- a |"));
     assert_eq!(source.poll_next(), Poll::Pending);
     clock::jump(TICK).await;
-
     assert!(source.woken().now_or_never().is_some());
-}
-
-#[test]
-fn into_inner_returns_what_was_driven() {
-    let first = Driven::new(future::ready(7)).into_inner();
-    let pinned = Driven::new(async { 1 }).into_pin();
-
-    assert_eq!(first.into_inner(), 7);
-    assert_eq!(pinned.now_or_never(), Some(1));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use paceline::limiter::future::{Acquire, AcquireWithin};
+use paceline::limiter::future::AcquireWithin;
 use paceline::limiter::{Keyed, KeyedAt, Limiter, Limits, PolicyExt, Shared, Stats, Switched};
 use paceline::policy::Decision;
 
@@ -20,8 +20,6 @@ pub(super) trait Limit<P: Tunable>: Clone + Sized + 'static {
     fn handle(&self, key: usize) -> Self::At;
 
     fn switched_at(switched: &Switched<Self>, key: usize) -> Switched<Self::At>;
-
-    fn acquire(&self, key: usize, cost: u32) -> Acquire<Self::At>;
 
     fn acquire_within(&self, key: usize, cost: u32, within: Duration) -> AcquireWithin<Self::At>;
 
@@ -52,10 +50,6 @@ impl<P: Tunable> Limit<P> for Shared<P> {
 
     fn switched_at(switched: &Switched<Self>, _: usize) -> Switched<Self> {
         switched.clone()
-    }
-
-    fn acquire(&self, _: usize, cost: u32) -> Acquire<Self> {
-        self.acquire(cost)
     }
 
     fn acquire_within(&self, _: usize, cost: u32, within: Duration) -> AcquireWithin<Self> {
@@ -102,10 +96,6 @@ impl<P: Tunable> Limit<P> for Keyed<usize, P> {
     fn switched_at(switched: &Switched<Self>, key: usize) -> Switched<Self::At> {
         let Ok(limit) = switched.at(key);
         limit
-    }
-
-    fn acquire(&self, key: usize, cost: u32) -> Acquire<Self::At> {
-        self.acquire(key, cost)
     }
 
     fn acquire_within(&self, key: usize, cost: u32, within: Duration) -> AcquireWithin<Self::At> {

@@ -6,27 +6,6 @@
 //! inputs and inner sinks that are fast, slow or failing, and reports how the adapter breaks the rule. All runs are in virtual
 //! time and deterministic.
 //!
-//! ```
-//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
-//! # async fn main() {
-//! use futures::{SinkExt, StreamExt};
-//! use testkit::conformance::{Subject, sink};
-//!
-//! // A stream emits items as they are, in groups, or as results, which carry the item either way …
-//! let into_parts = |adapter: futures::stream::Fuse<_>| (adapter.into_inner(), None::<u32>);
-//! Subject::stream_in_parts(|input| input.fuse(), into_parts)
-//!     .check()
-//!     .await;
-//! Subject::stream(|input| input.ready_chunks(3).fuse())
-//!     .check()
-//!     .await;
-//!
-//! // … and a sink sends them so.
-//! let build = |inner: sink::Inner<u32>| inner.buffer(3);
-//! Subject::sink(build, sink::Failure::Inner).check().await;
-//! # }
-//! ```
-//!
 //! If an undisturbed run loses or doubles items, or does not end, the other rules are skipped. If [`Rule::KeepsAWaker`] is
 //! broken, [`Rule::CancelSafe`] is skipped, because it moves the adapter from task to task.
 
@@ -109,23 +88,14 @@ impl Subject {
         self
     }
 
-    /// Checks every rule.
-    ///
-    /// # Panics
-    ///
-    /// With the list of violations and the caller's line, if there are any; and as [`violations`](Self::violations)
-    /// does.
+    /// Checks every rule. Panics with the list of violations and the caller's line, if there are any.
     #[track_caller]
     pub fn check(self) -> impl Future<Output = ()> {
         let caller = Location::caller();
         async move { assert_none(&self.violations().await, caller) }
     }
 
-    /// Checks every rule. Returns one violation for each rule that is broken.
-    ///
-    /// # Panics
-    ///
-    /// If the clock is not paused.
+    /// Checks every rule, on a paused clock. Returns one violation for each rule that is broken.
     pub async fn violations(self) -> Vec<Violation> {
         // Panics at once if the clock is not paused.
         jump(Duration::ZERO).await;
@@ -181,18 +151,18 @@ impl Subject {
         let mut scenes = Vec::new();
         for (seed, schedule) in (0..).zip(Schedule::cases(self.gaps(), random)) {
             let scene = self.scene(seed, schedule);
-            if self.is_sink {
-                let rooms = [Room::Always, Room::Slow(seed, self.gaps())].into_iter();
-                scenes.extend(rooms.map(|room| Scene {
-                    room,
-                    ..scene.clone()
-                }));
-            } else {
-                let hints = Hint::ALL.into_iter();
-                scenes.extend(hints.map(|hint| Scene {
+            for hint in Hint::ALL.into_iter().filter(|_| !self.is_sink) {
+                scenes.push(Scene {
                     hint,
                     ..scene.clone()
-                }));
+                });
+            }
+            let rooms = [Room::Always, Room::Slow(seed, self.gaps())];
+            for room in rooms.into_iter().filter(|_| self.is_sink) {
+                scenes.push(Scene {
+                    room,
+                    ..scene.clone()
+                });
             }
         }
         scenes

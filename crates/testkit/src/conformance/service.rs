@@ -2,21 +2,6 @@
 //!
 //! As many requests as `passing` pass at once, and within an hour as many have to pass again. The service may refuse the
 //! others, or let them wait.
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
-//! # async fn main() {
-//! use testkit::conformance::service;
-//!
-//! // A service without a limit keeps all rules but one.
-//! let found = service::violations(2, Some, |inner| inner).await;
-//! assert_eq!(found.len(), 1);
-//! assert_eq!(
-//!     found[0].to_string(),
-//!     "ClonesShare: 5 passed at once, not 2"
-//! );
-//! # }
-//! ```
 
 use std::{
     future::{Future, poll_fn},
@@ -49,11 +34,8 @@ const BODY: [Part; 4] = [
 ];
 
 /// Checks every rule of the service that `build` makes, with a new limit for each rule. The limit lets `passing` requests
-/// pass at once. `inner_error` returns the error of the inner service, if this is one.
-///
-/// # Panics
-///
-/// With the list of violations and the caller's line, if there are any; and as [`violations`] does.
+/// pass at once. `inner_error` returns the error of the inner service, if this is one. Panics with the list of violations and the
+/// caller's line, if there are any.
 #[track_caller]
 pub fn check<S, B>(
     passing: u32,
@@ -68,11 +50,7 @@ where
     async move { assert_none(&violations(passing, inner_error, build).await, caller) }
 }
 
-/// The same; returns one violation for each rule that is broken.
-///
-/// # Panics
-///
-/// If the clock is not paused.
+/// The same, on a paused clock. Returns one violation for each rule that is broken.
 pub async fn violations<S, B>(
     passing: u32,
     inner_error: fn(S::Error) -> Option<InnerError>,

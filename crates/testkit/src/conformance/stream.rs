@@ -37,12 +37,6 @@ pub struct Input<P = ()> {
 }
 
 /// An [`Input`] that is not `Unpin`: see [`check_unmovable`].
-///
-/// ```compile_fail,E0277
-/// fn move_it<T: Unpin>() {}
-///
-/// move_it::<testkit::conformance::Unmovable>();
-/// ```
 pub type Unmovable = Input<PhantomPinned>;
 
 #[derive(Debug)]
@@ -248,16 +242,6 @@ impl<A: FusedStream> Drained<A> {
 }
 
 /// Checks that an adapter works over an input that is not `Unpin`, down to its end.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use futures::StreamExt;
-/// use testkit::conformance;
-///
-/// conformance::check_unmovable(|input| input.skip(1)).await;
-/// # }
-/// ```
 ///
 /// # Panics
 ///

@@ -29,11 +29,7 @@ where
 
 /// Checks that a stream built over the row `input` does as drawn in `output`.
 ///
-/// Both rows are timed from the first poll of what `build` returns.
-///
-/// # Panics
-///
-/// When a row is not drawn right; and, once awaited, when the stream does not do as drawn. The message names the
+/// Both rows are timed from the first poll of what `build` returns. When the stream does not do as drawn, the panic names the
 /// caller's line, and shows the rows aligned.
 #[track_caller]
 pub fn check<S>(
@@ -48,10 +44,6 @@ where
 }
 
 /// Like [`check`], over a [`TrySource`]: an `X` in `input` is an error.
-///
-/// # Panics
-///
-/// As [`check`] does.
 #[track_caller]
 pub fn try_check<S>(
     build: impl FnOnce(TrySource) -> S,
@@ -69,25 +61,6 @@ where
 /// At each `?` of the row `demand` it asks for one item, and stays until it gets it; at `-` it does nothing. If it
 /// still waits when the next `?` is due, it asks again as soon as it was served. From the tick after the row on it asks
 /// all the time. All three rows are timed from the first tick of `demand`, whether the stream is polled then or not.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// use testkit::marble;
-///
-/// marble::check_on_demand(
-///     |input| input,
-///     "a b c - - - - |",
-///     "? - - ? - ?    ",
-///     "a - - b - c - |",
-/// )
-/// .await;
-/// # }
-/// ```
-///
-/// # Panics
-///
-/// As [`check`] does.
 #[track_caller]
 pub fn check_on_demand<S>(
     build: impl FnOnce(Source) -> S,

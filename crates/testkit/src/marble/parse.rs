@@ -23,14 +23,13 @@ pub(super) enum Thing {
 #[track_caller]
 pub(super) fn parse(row: &str) -> Vec<Drawn> {
     let parser = Parser {
+        row,
         chars: row.chars().collect(),
         next: 0,
         at: Duration::ZERO,
         things: Vec::new(),
     };
-    parser
-        .things()
-        .unwrap_or_else(|wrong| panic!("{}", wrong.message(row)))
+    parser.things()
 }
 
 /// Reads a row of demand: the ticks at which the consumer asks for an item, and last the one after the row.
@@ -53,88 +52,90 @@ pub(super) fn parse_demand(row: &str) -> Vec<Duration> {
 
 /// Says what is wrong with a row, and where.
 #[track_caller]
-pub(super) fn reject(row: &str, position: usize, wish: &'static str) -> ! {
-    panic!("{}", Wrong { position, wish }.message(row))
+pub(super) fn reject(row: &str, position: usize, wish: &str) -> ! {
+    // A row may have been drawn over several lines; one line keeps the mark under its place.
+    let row = row.replace(char::is_whitespace, " ");
+    panic!(
+        "not a marble row, at position {position}: {wish}\n  {row}\n  {:position$}^",
+        ""
+    );
 }
 
-struct Parser {
+struct Parser<'r> {
+    row: &'r str,
     chars: Vec<char>,
     next: usize,
     at: Duration,
     things: Vec<Drawn>,
 }
 
-impl Parser {
-    fn things(mut self) -> Result<Vec<Drawn>, Wrong> {
+impl Parser<'_> {
+    #[track_caller]
+    fn things(mut self) -> Vec<Drawn> {
         while let Some(token) = self.take() {
             if self.has_ended() {
-                return Err(self.wrong("nothing may follow the end, `|`"));
+                self.reject("nothing may follow the end, `|`");
             }
             match token {
                 '-' => {}
-                '(' => self.same_tick()?,
-                token => self.thing(token)?,
+                '(' => self.same_tick(),
+                token => self.thing(token),
             }
             self.at += TICK;
         }
-        Ok(self.things)
+        self.things
     }
 
     /// What stands between parentheses, the opening one being read.
-    fn same_tick(&mut self) -> Result<(), Wrong> {
+    #[track_caller]
+    fn same_tick(&mut self) {
         let before = self.things.len();
         loop {
             match self.take() {
                 Some(')') if self.things.len() == before => {
-                    return Err(self.wrong("an empty tick is drawn `-`"));
+                    self.reject("an empty tick is drawn `-`")
                 }
-                Some(')') => return Ok(()),
-                Some('-' | '(') => {
-                    return Err(self.wrong(
-                        "only items, groups and the end stand in parentheses: they are one tick",
-                    ));
-                }
+                Some(')') => return,
+                Some('-' | '(') => self.reject(
+                    "only items, groups and the end stand in parentheses: they are one tick",
+                ),
                 Some(_) if self.has_ended() => {
-                    return Err(self.wrong("nothing may follow the end, `|`, but `)`"));
+                    self.reject("nothing may follow the end, `|`, but `)`")
                 }
-                Some(token) => self.thing(token)?,
-                None => return Err(self.wrong("a `)` should close the tick")),
+                Some(token) => self.thing(token),
+                None => self.reject("a `)` should close the tick"),
             }
         }
     }
 
     /// An item, a group or the end, its first character being read.
-    fn thing(&mut self, token: char) -> Result<(), Wrong> {
+    #[track_caller]
+    fn thing(&mut self, token: char) {
         let position = self.next - 1;
         let thing = match token {
             '|' => Thing::End,
-            '[' => Thing::Item(self.group()?),
+            '[' => Thing::Item(self.group()),
             item if item.is_alphanumeric() => Thing::Item(item.to_string()),
-            _ => {
-                return Err(self.wrong(
-                    "a tick is a letter or digit, `X`, `-`, `|`, `(ab)` for several things or `[ab]` for a group",
-                ));
-            }
+            _ => self.reject(
+                "a tick is a letter or digit, `X`, `-`, `|`, `(ab)` for several things or `[ab]` for a group",
+            ),
         };
         self.things.push(Drawn {
             at: self.at,
             thing,
             position,
         });
-        Ok(())
     }
 
-    fn group(&mut self) -> Result<String, Wrong> {
+    #[track_caller]
+    fn group(&mut self) -> String {
         let mut mark = String::from('[');
         loop {
             match self.take() {
-                Some(']') => {
-                    mark.push(']');
-                    return Ok(mark);
-                }
+                Some(']') => return mark + "]",
                 Some(item) if item.is_alphanumeric() => mark.push(item),
-                Some(_) => return Err(self.wrong("only items stand in a group")),
-                None => return Err(self.wrong("a `]` should close the group")),
+                Some(_) => self.reject("only items stand in a group"),
+                None => self.reject("a `]` should close the group"),
             }
         }
     }
@@ -156,30 +157,8 @@ impl Parser {
     }
 
     /// At the character read last.
-    fn wrong(&self, wish: &'static str) -> Wrong {
-        Wrong {
-            position: self.next - 1,
-            wish,
-        }
-    }
-}
-
-struct Wrong {
-    position: usize,
-    wish: &'static str,
-}
-
-impl Wrong {
-    fn message(&self, row: &str) -> String {
-        let Self { position, wish } = self;
-        // A row may have been drawn over several lines; one line keeps the mark under its place.
-        let row: String = row
-            .chars()
-            .map(|c| if c.is_whitespace() { ' ' } else { c })
-            .collect();
-        format!(
-            "not a marble row, at position {position}: {wish}\n  {row}\n  {:position$}^",
-            ""
-        )
+    #[track_caller]
+    fn reject(&self, wish: &str) -> ! {
+        reject(self.row, self.next - 1, wish)
     }
 }

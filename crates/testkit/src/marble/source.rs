@@ -18,10 +18,6 @@ use crate::clock::{Until, now};
 /// Plays a row as a stream of its letters, timed from its first poll.
 ///
 /// A row without `|` never ends. Its `size_hint` is exact if it ends, and has no upper bound otherwise.
-///
-/// # Panics
-///
-/// When the row is not drawn right, and at an `X` or a group, which are not letters.
 #[track_caller]
 pub fn source(row: &str) -> Source {
     play(row, |mark, position| match mark {
@@ -31,10 +27,6 @@ pub fn source(row: &str) -> Source {
 }
 
 /// Plays a row as a stream of results, timed from its first poll: an `X` is a [`Failure`].
-///
-/// # Panics
-///
-/// When the row is not drawn right, and at a group, which is not one letter.
 #[track_caller]
 pub fn try_source(row: &str) -> TrySource {
     play(row, |mark, _| match mark {

@@ -11,3 +11,9 @@ pub use self::{
     sink::{Broken, Sink, SinkHandle, sink},
     source::{Source, SourceHandle, source},
 };
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+fn lock<S>(state: &Mutex<S>) -> MutexGuard<'_, S> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -4,11 +4,12 @@ use std::{
     error::Error,
     fmt, mem,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use super::lock;
 use crate::clock::Stopwatch;
 
 /// A sink that accepts items when its handle allows it. At first it accepts none.
@@ -58,10 +59,6 @@ impl<T> State<T> {
         }
         Ok(watch.elapsed())
     }
-}
-
-fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The test's half of a [`sink`].

@@ -3,28 +3,15 @@
 use std::{
     collections::VecDeque,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, Waker},
 };
 
 use futures_core::{FusedStream, Stream};
 
+use super::lock;
+
 /// A stream of the items that its handle sends.
-///
-/// ```
-/// use std::task::Poll;
-/// use testkit::{probe, wakes::Driven};
-///
-/// let (handle, source) = probe::source();
-/// let mut source = Driven::new(source);
-/// assert_eq!(source.poll_next(), Poll::Pending);
-///
-/// handle.send('a');
-/// handle.end();
-/// assert!(source.is_woken());
-/// assert_eq!(source.poll_next(), Poll::Ready(Some('a')));
-/// assert_eq!(source.poll_next(), Poll::Ready(None));
-/// ```
 pub fn source<T>() -> (SourceHandle<T>, Source<T>) {
     let state = Arc::new(Mutex::new(State {
         queue: VecDeque::new(),
@@ -51,10 +38,6 @@ enum Progress {
     Open,
     Ending,
     Ended,
-}
-
-fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The test's half of a [`source`].
