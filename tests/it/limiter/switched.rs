@@ -131,9 +131,11 @@ async fn cost_0_passes_in_every_mode_and_is_neither_counted_nor_drawn() {
 
 #[tokio::test(start_paused = true)]
 async fn whatever_a_request_waits_for_it_passes_at_once_when_the_switch_turns() {
+    type Turn = fn(&Switch);
     const LONG: u64 = 3_600_000;
-    let turns: [(fn(&Switch), u64); 4] = [
-        (|switch| switch.set_mode(Mode::Shadow), 8),
+    let to_shadow: Turn = |switch| switch.set_mode(Mode::Shadow);
+    let turns = [
+        (to_shadow, 8),
         (|switch| switch.set_mode(Mode::Off), 0),
         (|switch| switch.set_share(Share::NONE), 8),
         (|switch| switch.set(Mode::Off, Share::NONE), 0),
