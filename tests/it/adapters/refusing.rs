@@ -67,11 +67,3 @@ async fn a_late_wake_up_is_no_reason_to_refuse_or_to_pass_two() {
         assert_eq!(passed.collect::<Vec<_>>().await, [2], "{name}");
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_limit_of_none_refuses_nothing() {
-    for (name, adapter) in ADAPTERS {
-        let passed = adapter(stream::iter(0..3).boxed(), policy("unlimited").shared());
-        assert_left_by(name, &drained(passed).await, [(0, 0), (0, 1), (0, 2)], 0);
-    }
-}

@@ -63,14 +63,19 @@ async fn what_was_spent_stays_spent_and_what_did_not_change_keeps_its_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_wait_for_the_new_policy() {
-    let limits = NamedLimits::new(&config(&[("api", "every 1h")]));
-    let start = now();
-    let waiter = waiter(&limits).await;
-
-    limits.reload(&config(&[("api", "every 2s")]));
-    waiter.await.unwrap().unwrap();
-    assert_eq!(since(start), 2_000);
+async fn waiters_feel_a_new_policy_and_a_new_mode() {
+    for (new, at) in [
+        (limit("every 2s"), 2_000),
+        (limit("every 1h").with_mode(Mode::Off), 0),
+    ] {
+        let limits = NamedLimits::new(&config(&[("api", "every 1h")]));
+        let start = now();
+        let waiter = waiter(&limits).await;
+        let changes = limits.reload(&LimitsConfig::new().with("api", new));
+        assert_eq!(changes.retuned, ["api"]);
+        waiter.await.unwrap().unwrap();
+        assert_eq!(since(start), at);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,30 +93,6 @@ async fn what_vanished_is_closed_and_a_name_that_comes_back_is_a_new_limit() {
     limits.reload(&one);
     assert!(api.acquire(1).await.unwrap_err().is_closed());
     limits.get("api").unwrap().acquire(1).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_mode_changes_for_waiters_too() {
-    let limits = NamedLimits::new(&config(&[("api", "1/min")]));
-    let start = now();
-    let waiter = waiter(&limits).await;
-
-    let off = LimitsConfig::new().with("api", limit("1/min").with_mode(Mode::Off));
-    assert_eq!(limits.reload(&off).retuned, ["api"]);
-    waiter.await.unwrap().unwrap();
-    assert_eq!(since(start), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn handles_and_clones_share_their_limits() {
-    let limits = NamedLimits::new(&config(&[("api", "5/min")]));
-    let other = limits.clone();
-    limits.get("api").unwrap().acquire(2).await.unwrap();
-    other.get("api").unwrap().acquire(2).await.unwrap();
-    assert_eq!(left(&limits, "api"), 1);
-
-    other.reload(&LimitsConfig::new());
-    assert!(limits.get("api").is_none());
 }
 
 /// As a task does that an executor polls where it is woken.

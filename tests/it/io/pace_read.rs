@@ -2,10 +2,9 @@ use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
-use paceline::policy::{Interval, SlidingLog, TokenBucket, Unlimited};
+use paceline::policy::{Interval, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
-use testkit::clock::jump;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::{bucket, bytes};
@@ -30,25 +29,6 @@ async fn reads_bytes_in_order_and_loses_none() {
     assert_eq!(read, file);
     assert_eq!(slices[..3], [(0, 64), (28, 64), (92, 64)]);
     assert_eq!(since(start), 900);
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_window_holds_more_than_its_bound() {
-    let start = now();
-    let limit = SlidingLog::new(100, ms(50));
-    let mut reader = tokio::io::repeat(7).pace_reads(limit.owned());
-    let mut read = Vec::new();
-    while since(start) < 500 {
-        let mut buf = [0; 33];
-        let count = reader.read(&mut buf).await.unwrap();
-        read.push((since(start), count));
-    }
-    for (from, _) in &read {
-        let window = read
-            .iter()
-            .filter(|(at, _)| (*from..from + 50).contains(at));
-        assert!(window.map(|(_, count)| count).sum::<usize>() <= 100);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,17 +99,6 @@ fn bytes_that_were_read_are_held_when_the_limiter_panics() {
     let panicked = catch_unwind(AssertUnwindSafe(|| reader.read(&mut buf).now_or_never()));
     assert!(panicked.is_err());
     assert_eq!(reader.into_parts().1, file[100..]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_wake_up_hands_on_no_more_than_the_burst() {
-    let mut reader = tokio::io::repeat(7).pace_reads(bucket().owned());
-    let mut buf = [0; 300];
-    assert_eq!(reader.read(&mut buf).await.unwrap(), 100);
-    assert!(reader.read(&mut buf).now_or_never().is_none());
-    jump(ms(10_000)).await;
-    assert_eq!(reader.read(&mut buf).now_or_never().unwrap().unwrap(), 100);
-    assert!(reader.read(&mut buf).now_or_never().is_none());
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
-use futures::FutureExt;
 use paceline::fair::FairShare;
 use paceline::limiter::{
     Combined, DynLimiter, Event, Fair, Limiter, LimiterExt, Observed, Status, Switch, Switched,
@@ -55,28 +54,6 @@ async fn every_handle_has_the_same_methods() {
     check(Switched::new(EVERY.shared(), Switch::new())).await;
     let observed = Observed::new(EVERY.keyed().at("ann"), |_: Event| {});
     check(Switched::new(observed, Switch::new())).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_handle_of_one_key_is_the_same_limit_as_the_key() {
-    let start = now();
-    let limits = EVERY.keyed();
-    assert!(limits.at("ann").try_acquire(1).is_pass());
-    assert_eq!(limits.try_acquire(&"ann", 1), wait(100));
-    limits.acquire_one("bob").await;
-    limits.acquire_one("ann").await;
-    assert_eq!(since(start), 100);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_future_is_of_its_own_and_joins_the_queue_when_it_is_first_polled() {
-    let limit = EVERY.shared();
-    let (first, second) = (limit.acquire_one(), limit.acquire_one());
-    drop(limit.clone());
-    let second = tokio::spawn(second);
-    tokio::task::yield_now().await;
-    assert!(second.is_finished());
-    assert!(first.now_or_never().is_none());
 }
 
 #[tokio::test(start_paused = true)]

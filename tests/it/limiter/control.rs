@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::policy::{Decision, Interval};
+use paceline::policy::Interval;
 use paceline::prelude::*;
 use testkit::clock::jump;
 
-use super::{bucket, queued, spawned, used, wait};
+use super::{queued, spawned, used, wait};
 use crate::timed::{ms, now, since, sleep};
 
 #[tokio::test(start_paused = true)]
@@ -23,43 +23,6 @@ async fn nothing_passes_during_a_pause_neither_do_queued_waiters() {
         "behind two waiters"
     );
     assert_eq!(passed.await, [1_050, 1_150]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_two_pauses_the_later_end_counts() {
-    let start = now();
-    let limit = Interval::every(ms(1)).shared();
-    limit.pause_for(ms(300));
-    sleep(100).await;
-    limit.pause_for(ms(100));
-    assert_eq!(limit.try_acquire(1), wait(200));
-    limit.pause_for(ms(400));
-    limit.acquire(1).await.unwrap();
-    assert_eq!(since(start), 500);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pause_hides_neither_a_cost_too_large_nor_a_cost_of_zero() {
-    let limit = bucket(3).shared();
-    limit.pause_for(Duration::MAX);
-
-    assert_eq!(limit.try_acquire(4), Decision::Never { capacity: 3 });
-    assert_eq!(limit.try_acquire(0), Decision::Pass);
-    assert!(limit.acquire(4).await.is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_a_pause_the_policy_counts_as_before() {
-    let limit = bucket(3).shared();
-    limit.acquire(3).await.unwrap();
-    limit.pause_for(ms(50));
-
-    assert_eq!(limit.try_acquire(1), wait(100), "longer than the pause");
-    limit.pause_for(ms(150));
-    assert_eq!(limit.try_acquire(1), wait(150), "tokens arrive meanwhile");
-    jump(ms(150)).await;
-    assert_eq!(limit.try_acquire(1), Decision::Pass);
-    assert_eq!(limit.try_acquire(1), wait(50));
 }
 
 #[tokio::test(start_paused = true)]

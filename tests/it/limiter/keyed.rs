@@ -112,16 +112,6 @@ async fn slower_parameters_do_not_count_permits_of_a_key_that_had_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_of_a_delayed_key_starts_at_the_adapters_first_poll() {
-    let limits = Interval::every(ms(1_000))
-        .with_delayed_start()
-        .keyed::<u32>();
-    let input = crate::timed::arriving([(800, 'a')], 800);
-    let left = crate::timed::drained(input.pace(limits.at(1))).await;
-    crate::timed::assert_left(&left, [(1_000, 'a')], 1_000);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_key_may_be_asked_for_in_a_borrowed_form() {
     let limits = bucket(2).keyed::<String>();
     assert!(limits.try_acquire("ann", 2).is_pass());

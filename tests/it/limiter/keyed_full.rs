@@ -147,17 +147,6 @@ async fn an_idle_request_for_room_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_request_for_room_leaves_no_trace() {
-    let limits = used(100);
-    drop(queued(limits.acquire(1, 1)));
-    jump(ms(100)).await;
-    assert!(
-        limits.try_acquire(&1, 1).is_pass(),
-        "nothing was counted for it"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn when_full_may_pass_without_remembering_the_key() {
     let limits = buckets(1).with_max_keys(1).with_when_full(WhenFull::Pass);
     assert!(limits.try_acquire(&1, 1).is_pass());

@@ -12,7 +12,6 @@ use paceline::policy::{All, Decision, Interval, Policy, SlidingLog, TokenBucket,
 use paceline::prelude::*;
 use paceline::time::{Rate, Tick};
 use testkit::clock::jump;
-use testkit::wakes::Driven;
 use tokio::runtime::{Builder, Runtime};
 
 use super::queued;
@@ -170,18 +169,6 @@ fn peeking_takes_no_prefetched_permit() {
     let limit = LARGE.shared();
     let passed = (0..20_000).filter(|_| limit.peek(1).is_pass() && passes(&limit, 1));
     assert_eq!(passed.count(), 10_000);
-}
-
-#[tokio::test]
-async fn streams_under_one_limit_pass_as_many_items_as_it_has_permits() {
-    let limit = LARGE.shared();
-    let streams = [1, 2].map(|_| futures::stream::repeat(()).pace(limit.clone()));
-    let mut both = Driven::new(futures::stream::select_all(streams));
-    let mut passed = 0;
-    while both.poll_next().is_ready() {
-        passed += 1;
-    }
-    assert_eq!(passed, 10_000);
 }
 
 #[tokio::test]

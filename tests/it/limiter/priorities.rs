@@ -69,17 +69,6 @@ async fn no_request_starves_in_a_flood_of_a_class_above() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_urgent_request_takes_the_next_slot_and_costs_no_other_one() {
-    let start = now();
-    let limit = used(100);
-    let passed = spawned([(); 3].map(|()| limit.acquire(1)));
-    sleep(50).await;
-    limit.clone().with_priority(High).acquire_one().await;
-    assert_eq!(since(start), 100);
-    assert_eq!(passed.await, [200, 300, 400]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_try_overtakes_no_class_and_a_deadline_does_not_refuse_what_would_be_in_time() {
     let limit = used(100);
     let urgent = limit.clone().with_priority(High);

@@ -7,8 +7,10 @@ use futures::executor::block_on;
 use paceline::limiter::{
     Combined, Event, Limits, Mode, Observed, Reservation, Settle, Shared, Switch, WhenFull,
 };
-use paceline::policy::{All, Decision, FixedWindow, PerRequest, Policy};
+use paceline::policy::states::TokenBucketState;
+use paceline::policy::{Decision, FixedWindow, Policy, Status};
 use paceline::prelude::*;
+use paceline::time::Tick;
 use tokio::task::yield_now;
 use tokio::time::advance;
 
@@ -82,43 +84,31 @@ async fn a_settlement_lets_a_waiter_pass_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn what_comes_back_after_its_window_makes_no_room_in_the_next() {
-    async fn remaining_after<P: Policy<State: Send> + Send + 'static>(policy: P) -> [u32; 2] {
-        let limit = policy.shared();
-        let late = limit.reserve(60).await.unwrap();
-        sleep(59_000).await;
-        let in_time = limit.reserve(30).await.unwrap();
-        sleep(1_000).await;
-        limit.acquire(70).await.unwrap();
-        late.settle(0);
-        let after_late = remaining(&limit);
-        in_time.settle(10);
-        [after_late, remaining(&limit)]
-    }
-    let window = remaining_after(FixedWindow::new(100, MINUTE)).await;
-    assert_eq!(window, [30, 30], "both are of the window before");
-    let log = remaining_after(SlidingLog::new(100, MINUTE)).await;
-    assert_eq!(log, [0, 20]);
+    let limit = SlidingLog::new(100, MINUTE).shared();
+    let late = limit.reserve(60).await.unwrap();
+    sleep(59_000).await;
+    let in_time = limit.reserve(30).await.unwrap();
+    sleep(1_000).await;
+    limit.acquire(70).await.unwrap();
+    late.settle(0);
+    assert_eq!(remaining(&limit), 0);
+    in_time.settle(10);
+    assert_eq!(remaining(&limit), 20);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_estimate_that_can_never_pass_is_refused() {
-    let limit = bucket();
-    let never = limit.reserve(101).await.unwrap_err();
-    assert_eq!(too_costly(never), (101, 100));
-    let never = limit.reserve_within(101, MINUTE).await.unwrap_err();
-    assert_eq!(too_costly(never), (101, 100));
-    let never = limit.try_reserve(101).unwrap_err();
-    assert_eq!(never, Decision::Never { capacity: 100 });
-    assert_eq!(remaining(&limit), 100);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reservation_that_would_be_late_is_refused_at_once_and_counts_nothing() {
+async fn a_reservation_that_would_be_late_or_can_never_pass_is_refused_at_once_and_counts_nothing()
+{
     let (start, limit) = (now(), bucket());
     let reserved = limit.reserve_within(100, ms(0)).await.unwrap();
     let late = limit.reserve_within(10, ms(999)).await.unwrap_err();
     assert_eq!(late.retry_in(), Some(ms(1_000)));
-    assert_eq!(limit.try_reserve(10).unwrap_err(), wait(1_000));
+    let never = limit.reserve_within(101, MINUTE).await.unwrap_err();
+    assert_eq!(too_costly(never), (101, 100));
+    let never = limit.reserve(101).await.unwrap_err();
+    assert_eq!(too_costly(never), (101, 100));
+    let refused = [10, 101].map(|estimate| limit.try_reserve(estimate).unwrap_err());
+    assert_eq!(refused, [wait(1_000), Decision::Never { capacity: 100 }]);
     assert_eq!(since(start), 0);
 
     let second = limit.reserve_within(10, ms(1_000)).await.unwrap();
@@ -303,8 +293,8 @@ async fn a_request_that_only_a_shadow_lets_pass_settles_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_limiter_around_another_settles_with_that_one() {
     let (sender, events) = mpsc::channel();
-    let (limit, switch) = (bucket(), Switch::new());
-    let around = limit.clone().switched(&switch);
+    let limit = bucket();
+    let around = limit.clone().switched(&Switch::new());
     let around = Observed::new(around, move |event: Event| sender.send(event).unwrap());
 
     around.reserve(40).await.unwrap().settle(10);
@@ -318,11 +308,6 @@ async fn a_limiter_around_another_settles_with_that_one() {
         3,
         "the requests, and not what was settled"
     );
-
-    switch.set_mode(Mode::Off);
-    around.reserve(1_000).await.unwrap().settle(2_000);
-    around.charge(10);
-    assert_eq!(remaining(&limit), 40);
 }
 
 #[tokio::test(start_paused = true)]
@@ -352,56 +337,13 @@ async fn a_reset_forgets_what_was_spent_and_what_is_owed_and_wakes_the_waiters()
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_pass_than_remain_until_the_reset() {
-    let (start, limit) = (now(), bucket());
-    limit.set_remaining(3, ms(30_000));
-    let status = limit.status().unwrap();
-    assert_eq!((status.remaining, status.reset_in), (3, ms(30_000)));
-
-    limit.acquire(2).await.unwrap();
-    assert_eq!(limit.peek(2), wait(30_000));
-    assert!(limit.try_acquire(1).is_pass());
-    assert_eq!(limit.peek(1), wait(30_000));
-    assert_eq!(limit.paused_for(), Some(ms(30_000)));
-    assert_eq!(limit.peek(101), Decision::Never { capacity: 100 });
-    assert!(limit.try_acquire(0).is_pass());
-
-    limit.acquire(90).await.unwrap();
-    assert_eq!(since(start), 30_000);
-    assert_eq!(
-        remaining(&limit),
-        10,
-        "after the reset the policy decides alone"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_policy_decides_where_it_is_stricter() {
-    let (start, limit) = (now(), bucket());
-    limit.acquire(100).await.unwrap();
-    limit.set_remaining(50, ms(2_000));
-    let status = limit.status().unwrap();
-    assert_eq!((status.remaining, status.reset_in), (0, ms(10_000)));
-    assert_eq!(limit.peek(10), wait(1_000));
-    assert_eq!(limit.peek(51), wait(5_100));
-    limit.set_remaining(9, ms(2_000));
-    assert_eq!(limit.peek(10), wait(2_000));
-    limit.acquire(10).await.unwrap();
-    assert_eq!(since(start), 2_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_two_replies_the_later_counts() {
+async fn a_reply_that_leaves_more_lets_a_waiter_pass_at_once() {
     let limit = bucket();
     limit.set_remaining(0, MINUTE);
     let passed = spawned([limit.acquire(10)]);
     yield_now().await;
     limit.set_remaining(15, ms(5_000));
     assert_eq!(passed.await, [0]);
-    for (count, reset_in, left) in [(100, 5_000, 90), (1, 5_000, 1), (0, 0, 90)] {
-        limit.set_remaining(count, ms(reset_in));
-        assert_eq!(remaining(&limit), left);
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -427,50 +369,6 @@ async fn a_wait_behind_others_is_exact_while_little_remains() {
     limit.acquire_within(1, ms(4_500)).await.unwrap();
     assert_eq!(since(start), 4_500);
     assert_eq!(passed.await, [0, 1_000, 2_500, 3_500]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pause_and_what_remains_both_hold() {
-    let limit = bucket();
-    limit.pause_for(ms(5_000));
-    limit.set_remaining(10, ms(2_000));
-    assert_eq!(limit.peek(10), wait(5_000));
-    assert_eq!(remaining(&limit), 0);
-    limit.set_remaining(10, ms(9_000));
-    assert_eq!(
-        [10, 11].map(|cost| limit.peek(cost)),
-        [wait(5_000), wait(9_000)]
-    );
-    sleep(5_000).await;
-    assert_eq!(remaining(&limit), 10);
-    limit.resume();
-    assert_eq!(remaining(&limit), 100);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_charge_lowers_what_remains_and_a_refund_does_not_raise_it() {
-    let limit = bucket();
-    limit.set_remaining(10, ms(9_000));
-    limit.reserve(5).await.unwrap().settle(8);
-    assert_eq!(remaining(&limit), 2);
-    limit.refund(8);
-    limit.reserve(2).await.unwrap().settle(0);
-    assert_eq!(limit.peek(1), wait(9_000));
-    limit.charge(20);
-    sleep(9_000).await;
-    assert_eq!(remaining(&limit), 100);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_retune_leaves_what_remains() {
-    let limit = bucket();
-    limit.set_remaining(10, ms(9_000));
-    limit.retune(TokenBucket::new(Rate::per_second(100), 1_000));
-    assert_eq!(remaining(&limit), 10);
-    assert_eq!(limit.peek(11), wait(9_000));
-    limit.retune(TokenBucket::new(Rate::per_second(1), 5));
-    assert_eq!(limit.peek(11), Decision::Never { capacity: 5 });
-    assert_eq!(remaining(&limit), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -519,53 +417,132 @@ fn nothing_is_prefetched_while_little_remains() {
     assert_eq!(passed, 3);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_settlement_leaves_the_number_of_requests() {
-    let requests = PerRequest::new(FixedWindow::new(2, MINUTE));
-    let limit = All::new((requests, BUCKET)).shared();
-    limit.reserve(60).await.unwrap().settle(0);
-    limit.reserve(60).await.unwrap().settle(90);
-    assert_eq!(limit.peek(1), wait(60_000));
-    sleep(60_000).await;
-    assert_eq!(limit.peek(100), Decision::Pass);
+/// A bucket with all that holds its requests back, in plain fields.
+struct Model {
+    policy: TokenBucket,
+    state: TokenBucketState,
+    paused_until: Tick,
+    /// What the last reply left until the reset that it named.
+    left: u32,
+    reset_at: Tick,
 }
 
-/// A random limit and what it has to obey, on a clock that moves to any nanosecond.
+impl Model {
+    fn held_for(&self, now: Tick, cost: u32) -> Duration {
+        let is_left = cost <= self.left;
+        let reset_at = if is_left { Tick::ZERO } else { self.reset_at };
+        self.paused_until.max(reset_at).since(now)
+    }
+
+    fn peek(&self, now: Tick, cost: u32) -> Decision {
+        let retry_in = match self.policy.peek(&self.state, now, cost) {
+            never @ Decision::Never { .. } => return never,
+            decision => decision.retry_in().unwrap_or_default(),
+        };
+        match retry_in.max(self.held_for(now, cost)) {
+            _ if cost == 0 => Decision::Pass,
+            Duration::ZERO => Decision::Pass,
+            retry_in => Decision::Wait { retry_in },
+        }
+    }
+
+    fn status(&self, now: Tick) -> Status {
+        let mut status = self.policy.status(&self.state, now);
+        for (left, until) in [(self.left, self.reset_at), (0, self.paused_until)] {
+            if now < until && left <= status.remaining {
+                status.remaining = left;
+                status.reset_in = status.reset_in.max(until.since(now));
+            }
+        }
+        status
+    }
+
+    fn pass(&mut self, now: Tick, cost: u32) -> bool {
+        let passes = self.peek(now, cost).is_pass();
+        if passes {
+            self.charge(now, cost);
+        }
+        passes
+    }
+
+    fn charge(&mut self, now: Tick, cost: u32) {
+        self.policy.charge(&mut self.state, now, cost);
+        self.left = self.left.saturating_sub(cost);
+    }
+}
+
+/// Of two pauses the later end counts, and of two replies the later one.
 #[tokio::test(start_paused = true)]
-async fn waits_are_exact_and_no_more_pass_than_remain_in_random_traces() {
-    for seed in 0..100 {
+async fn with_pauses_replies_charges_and_new_parameters_a_limit_answers_as_a_plain_model() {
+    for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let limit = bucket();
-        let (mut left, mut reset_at) = (u32::MAX, now());
-        for _ in 0..50 {
-            let number = random.u32(1..120);
-            match random.u32(0..6) {
+        let (start, limit) = (now(), bucket());
+        let mut model = Model {
+            policy: BUCKET,
+            state: BUCKET.fresh(Tick::ZERO),
+            paused_until: Tick::ZERO,
+            left: u32::MAX,
+            reset_at: Tick::ZERO,
+        };
+        // Both clocks start now.
+        assert!(limit.try_acquire(1).is_pass() && model.pass(Tick::ZERO, 1));
+        for _ in 0..60 {
+            let now = Tick::ZERO.after(start.elapsed());
+            let (number, time) = (random.u32(0..120), ms(random.u64(0..5_000)));
+            match random.u32(0..11) {
                 0 => {
-                    let reset_in = ms(random.u64(0..5_000));
-                    limit.set_remaining(number, reset_in);
-                    (left, reset_at) = (number, now() + reset_in);
+                    limit.set_remaining(number, time);
+                    (model.left, model.reset_at) = (number, now.after(time));
                 }
                 1 => {
+                    let time = if number == 0 { Duration::MAX } else { time };
+                    limit.pause_for(time);
+                    model.paused_until = model.paused_until.max(now.after(time));
+                }
+                2 => {
+                    limit.resume();
+                    (model.left, model.reset_at) = (u32::MAX, Tick::ZERO);
+                    model.paused_until = Tick::ZERO;
+                }
+                3 => {
                     limit.charge(number / 4);
-                    left = left.saturating_sub(number / 4);
+                    model.charge(now, number / 4);
                 }
-                2 => limit.refund(number / 4),
-                3 => advance(Duration::from_nanos(random.u64(0..2_000_000_000))).await,
-                _ if limit.try_acquire(number).is_pass() => {
-                    let held = now() < reset_at;
-                    assert!(!held || number <= left, "seed {seed}");
-                    left = left.saturating_sub(number);
+                4 => {
+                    limit.refund(number / 4);
+                    model.policy.refund(&mut model.state, now, number / 4);
                 }
-                _ => {}
+                5 => {
+                    let new = TokenBucket::new(Rate::per_second(20), number + 1);
+                    limit.retune(new);
+                    new.retune(&model.policy, &mut model.state, now);
+                    model.policy = new;
+                }
+                6 => {
+                    let actual = random.u32(0..120);
+                    let reserved = limit.try_reserve(number).ok();
+                    assert_eq!(model.pass(now, number), reserved.is_some());
+                    if let Some(reserved) = reserved {
+                        reserved.settle(actual);
+                        model.charge(now, actual.saturating_sub(number));
+                        let unused = number.saturating_sub(actual);
+                        let state = &mut model.state;
+                        model.policy.refund_from(state, now, now, unused);
+                    }
+                }
+                7 => {
+                    let passes = limit.try_acquire(number).is_pass();
+                    assert_eq!(model.pass(now, number), passes, "seed {seed}");
+                }
+                _ => advance(Duration::from_nanos(random.u64(0..2_000_000_000))).await,
             }
-            let cost = random.u32(1..=100);
-            if let Some(wait) = limit.peek(cost).retry_in() {
-                let last = Duration::from_nanos(1);
-                advance(wait.saturating_sub(last)).await;
-                assert_eq!(limit.peek(cost).retry_in(), Some(last), "seed {seed}");
-                advance(last).await;
-                assert!(limit.peek(cost).is_pass(), "seed {seed}");
+            let now = Tick::ZERO.after(start.elapsed());
+            for cost in [0, 1, random.u32(1..=120)] {
+                assert_eq!(limit.peek(cost), model.peek(now, cost), "seed {seed}");
             }
+            assert_eq!(limit.status(), Some(model.status(now)), "seed {seed}");
+            let held_for = Some(model.held_for(now, 1)).filter(|time| !time.is_zero());
+            assert_eq!(limit.paused_for(), held_for, "seed {seed}");
         }
     }
 }

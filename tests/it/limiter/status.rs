@@ -2,16 +2,14 @@
 
 use std::convert::Infallible;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use paceline::limiter::{
     Limiter, Limits, Mode, Observed, Owned, Quota, Shared, Status, Switch, WhenFull,
 };
-use paceline::policy::{All, FixedWindow, Interval, TokenBucket, Unlimited};
+use paceline::policy::{Interval, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
-use testkit::wakes::{Wakes, counter};
 
 use super::gate::Closed;
 use super::{bucket, queued, used, wait};
@@ -96,43 +94,6 @@ async fn a_status_does_not_start_the_clock_of_an_unused_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_limits_the_status_names_the_one_that_binds() {
-    let limit = All::new((bucket(3), FixedWindow::new(4, ms(1_000)))).shared();
-    let binding = |limit: &Shared<_>| limit.status().unwrap().binding;
-    assert!(limit.try_acquire(3).is_pass());
-    assert_eq!((left(limit.status()), binding(&limit)), ((0, 300), Some(0)));
-    jump(ms(300)).await;
-    assert_eq!((left(limit.status()), binding(&limit)), ((1, 700), Some(1)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn during_a_pause_nothing_remains_and_the_reset_is_not_before_its_end() {
-    let limit = bucket(5).shared();
-    assert!(limit.try_acquire(3).is_pass());
-    limit.pause_for(ms(200));
-    assert_eq!(left(limit.status()), (0, 300), "the bucket is full later");
-    limit.pause_for(ms(1_000));
-    assert_eq!(left(limit.status()), (0, 1_000));
-    assert_eq!(
-        limit.status().unwrap().quota,
-        bucket(5).shared().status().unwrap().quota
-    );
-
-    jump(ms(999)).await;
-    assert_eq!(left(limit.status()), (0, 1));
-    assert_eq!(limit.paused_for(), Some(ms(1)));
-    jump(ms(1)).await;
-    assert_eq!(left(limit.status()), (5, 0));
-    assert_eq!(limit.paused_for(), None);
-
-    limit.pause_for(Duration::MAX);
-    assert!(limit.paused_for() > Some(Duration::from_secs(500 * 365 * 86_400)));
-    limit.resume();
-    assert_eq!(limit.paused_for(), None);
-    assert_eq!(left(limit.status()), (5, 0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_limit_that_is_off_has_no_status_and_one_in_shadow_mode_has_that_of_its_policy() {
     let switch = Switch::new();
     let shared = bucket(2).shared().switched(&switch);
@@ -174,20 +135,6 @@ async fn a_status_disturbs_no_waiter_and_says_what_the_policy_has() {
     jump(ms(1)).await;
     assert!(second.is_woken() && second.poll().is_ready());
     assert_eq!((limit.waiting(), limit.stats().passed), (0, 3));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_status_is_not_a_look_that_keeps_a_position() {
-    let (waker, counted): (_, Wakes) = counter();
-    let cx = &mut Context::from_waker(&waker);
-    let mut limit = bucket(1).shared();
-    assert!(passes(&mut limit, 1));
-    assert!(limit.poll_decide(1, cx).is_ready(), "it waits as the head");
-    for _ in 0..3 {
-        assert_eq!(left(limit.status()), (0, 100));
-    }
-    assert_eq!((limit.waiting(), counted.count()), (1, 0));
-    assert_eq!(limit.stats().held_back, 1);
 }
 
 /// On the real clock permits are prefetched. None comes in less than a day.

@@ -130,34 +130,21 @@ async fn cost_0_passes_in_every_mode_and_is_neither_counted_nor_drawn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_passes_at_once_when_the_switch_turns_and_leaves_the_queue() {
-    let turns: [fn(&Switch); 4] = [
-        |switch| switch.set_mode(Mode::Shadow),
-        |switch| switch.set_mode(Mode::Off),
-        |switch| switch.set_share(Share::NONE),
-        |switch| switch.set(Mode::Off, Share::NONE),
-    ];
-    for turn in turns {
-        let (switch, limiter, limit) = switched(Interval::every(ms(3_600_000)));
-        limiter.acquire_one().await;
-        // The first waits for a timer, and the others for their turn.
-        let passed = spawned([(); 3].map(|()| limiter.acquire(1)));
-        sleep(50).await;
-        assert_eq!(limit.stats().waiting, 3);
-
-        turn(&switch);
-        assert_eq!(passed.await, [50; 3]);
-        let stats = limit.stats();
-        let counted = (stats.waiting, stats.passed);
-        assert_eq!(counted, (0, 1), "nothing passed before its time");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn whatever_a_request_waits_for_it_passes_at_once_when_the_switch_turns() {
+    type Turn = fn(&Switch);
     const LONG: u64 = 3_600_000;
-    for (mode, held_back) in [(Mode::Shadow, 6), (Mode::Off, 0)] {
+    let to_shadow: Turn = |switch| switch.set_mode(Mode::Shadow);
+    let turns = [
+        (to_shadow, 8),
+        (|switch| switch.set_mode(Mode::Off), 0),
+        (|switch| switch.set_share(Share::NONE), 8),
+        (|switch| switch.set(Mode::Off, Share::NONE), 0),
+    ];
+    for (turn, held_back) in turns {
         let (switch, every) = (Switch::new(), Interval::every(ms(LONG)));
+        // The first waits for a timer, and the others for their turn.
+        let limit = used(LONG);
+        let queue = limit.clone().switched(&switch);
         let users = every.keyed().switched(&switch);
         let full = every.keyed().with_max_keys(1).switched(&switch);
         let sharing = every.keyed().with_max_keys(1);
@@ -175,7 +162,9 @@ async fn whatever_a_request_waits_for_it_passes_at_once_when_the_switch_turns() 
             assert_eq!(passes, Some(Ok(())));
         }
         let passed = spawned([
-            used(LONG).switched(&switch).acquire(1).boxed(),
+            queue.acquire(1).boxed(),
+            queue.acquire(1).boxed(),
+            queue.acquire(1).boxed(),
             users.acquire(1, 1).boxed(),
             full.acquire(2, 1).boxed(),
             sharing.acquire(3, 1).boxed(),
@@ -183,9 +172,12 @@ async fn whatever_a_request_waits_for_it_passes_at_once_when_the_switch_turns() 
             both.acquire(1).boxed(),
         ]);
         sleep(10).await;
-        switch.set_mode(mode);
-        assert_eq!(passed.await, [10; 6], "{mode:?}");
+        assert_eq!(limit.waiting(), 3);
+        turn(&switch);
+        assert_eq!(passed.await, [10; 8], "{switch:?}");
         assert_eq!(switch.stats().held_back, held_back);
+        let left = (limit.waiting(), limit.stats().passed);
+        assert_eq!(left, (0, 1), "nothing passed before its time");
     }
 }
 

@@ -7,7 +7,6 @@ use paceline::prelude::*;
 use paceline::sink::{Exceeded, SendError};
 use testkit::clock::jump;
 use testkit::probe::{self, Broken};
-use testkit::wakes::Driven;
 
 use super::driven::{Steps, Told, over_all, taken_ms};
 use crate::timed::ms;
@@ -44,18 +43,6 @@ async fn a_send_that_is_refused_does_not_wait() {
     sink.send('a').now_or_never().unwrap().unwrap();
     let error = sink.send('b').now_or_never().unwrap().unwrap_err();
     assert_eq!(error.to_string(), "rate limit exceeded, retry in 100ms");
-}
-
-#[tokio::test(start_paused = true)]
-async fn takes_no_permit_while_the_inner_sink_is_full_or_broken() {
-    let (handle, sink) = probe::sink::<char>();
-    let limit = Interval::every(ms(100)).shared();
-    let mut sink = Driven::new(sink.enforce_sends(limit.clone()));
-    assert!(sink.ready().is_pending() && limit.peek(1).is_pass());
-    handle.fail_next();
-    let failed = sink.ready();
-    assert!(matches!(failed, Poll::Ready(Err(SendError::Inner(Broken)))));
-    assert!(limit.peek(1).is_pass());
 }
 
 #[tokio::test(start_paused = true)]

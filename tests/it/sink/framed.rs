@@ -43,20 +43,6 @@ fn owned((at, line): (u64, &str)) -> (u64, String) {
     (at, line.to_owned())
 }
 
-#[tokio::test(start_paused = true)]
-async fn refused_lines_do_not_arrive() {
-    let (here, there) = pipe(64);
-    let mut enforced = here.enforce_sends(Interval::every(ms(100)).owned());
-    let arrived = tokio::spawn(drained(there.map(Result::unwrap)));
-    enforced.send("a").await.unwrap();
-    enforced.send("b").await.unwrap_err();
-    sleep(100).await;
-    enforced.send("c").await.unwrap();
-    drop(enforced);
-    let expected = [(0, "a"), (100, "c")];
-    assert_left(&arrived.await.unwrap(), expected.map(owned), 100);
-}
-
 /// The pipe has room for four bytes, and the reader starts at 350 ms.
 #[tokio::test(start_paused = true)]
 async fn a_pipe_that_is_full_delays_and_loses_nothing() {
@@ -88,22 +74,4 @@ async fn one_type_takes_the_methods_of_both_traits() {
     sink.send("a").await.unwrap();
     assert_eq!(stream.next().await.unwrap().unwrap(), "a");
     assert_eq!(since(start), 100, "one limit for both");
-}
-
-#[tokio::test(start_paused = true)]
-async fn its_halves_are_adapted_apart() {
-    let (here, there) = pipe(64);
-    let (sink, stream) = here.split();
-    let sink = sink.pace_sends(Interval::every(ms(100)).owned());
-    let echo = tokio::spawn(async move {
-        let (sink, stream) = there.split();
-        stream.forward(sink).await
-    });
-
-    let sending = stream::iter(["a", "b", "c"]).map(Ok).forward(sink);
-    let (sent, answers) = futures::join!(sending, drained(stream.map(Result::unwrap)));
-    sent.unwrap();
-    echo.await.unwrap().unwrap();
-    let expected = [(0, "a"), (100, "b"), (200, "c")];
-    assert_left(&answers, expected.map(owned), 200);
 }

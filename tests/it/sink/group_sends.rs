@@ -62,18 +62,6 @@ async fn collects_one_group_while_the_inner_sink_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn flush_and_close_send_all_items_and_no_empty_group() {
-    let (handle, mut sink) = groups(3);
-    handle.accept_all();
-    feed(&mut sink, "a");
-    assert!(sink.flush().is_ready() && sink.flush().is_ready());
-    assert_eq!((handle.taken(), handle.flushes()), (vec![vec!['a']], 2));
-    feed(&mut sink, "bc");
-    assert!(sink.close().is_ready() && handle.is_closed());
-    assert_eq!(handle.taken(), [vec!['b', 'c']]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_group_whose_window_is_over_leaves_at_the_next_poll() {
     let (handle, mut sink) = groups(9);
     handle.accept_all();
@@ -174,16 +162,6 @@ async fn windows_are_counted_from_the_first_poll_although_nothing_is_held() {
 
 #[tokio::test(start_paused = true)]
 async fn into_parts_returns_in_order_the_items_that_a_failing_inner_sink_was_not_given() {
-    let (handle, mut sink) = groups(9);
-    handle.accept_all();
-    feed(&mut sink, "ab");
-    jump(ms(100)).await;
-    handle.fail_next();
-    assert_eq!(sink.ready(), Poll::Ready(Err(Broken)));
-    handle.fail_next();
-    assert_eq!(sink.flush(), Poll::Ready(Err(Broken)));
-    assert_eq!(sink.into_inner().into_parts().1, ['a', 'b']);
-
     let (handle, mut sink) = groups(9);
     feed(&mut sink, "a");
     assert!(sink.ready().is_ready());

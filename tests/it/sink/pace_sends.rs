@@ -1,7 +1,6 @@
 use std::task::Poll;
 
-use futures::future::poll_fn;
-use futures::{FutureExt, SinkExt, StreamExt, stream};
+use futures::SinkExt;
 use paceline::limiter::Shared;
 use paceline::policy::{Decision, Interval};
 use paceline::prelude::*;
@@ -27,21 +26,6 @@ fn holding() -> (SinkHandle<char>, Shared<Interval>, Driven<Paced>) {
     sink.start('a').unwrap();
     assert_eq!(taken_ms(&handle), []);
     (handle, limit, sink)
-}
-
-#[tokio::test(start_paused = true)]
-async fn takes_no_permit_before_the_inner_sink_can_take_the_item() {
-    let (handle, sink) = probe::sink();
-    let sink = sink.pace_sends(Interval::every(ms(200)).owned());
-    let sending = tokio::spawn(stream::iter(1..=4).map(Ok).forward(sink));
-    sleep(0).await;
-
-    handle.accept(1);
-    sleep(550).await; // the slot at 200 is open, and nobody can use it
-    handle.accept_all();
-    sending.await.unwrap().unwrap();
-    assert_eq!(taken_ms(&handle), [(0, 1), (550, 2), (750, 3), (950, 4)]);
-    assert!(!handle.sent_when_not_ready());
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,22 +71,6 @@ async fn flushes_the_inner_sink_while_it_waits_for_a_slot() {
     sink.start('b').unwrap();
     assert!(sink.flush().is_pending());
     assert_eq!(handle.flushes(), 2, "while one is held");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_item_held_when_the_inner_sink_fails_stays_held_and_is_given_back() {
-    let (handle, limit, mut sink) = holding();
-    for _ in 0..2 {
-        handle.fail_next();
-        // It asks whether the inner sink is ready.
-        assert_eq!(sink.flush(), Poll::Ready(Err(Broken)));
-    }
-    jump(ms(100)).await;
-    handle.fail_next();
-    assert_eq!(sink.ready(), Poll::Ready(Err(Broken)));
-    assert!(limit.peek(1).is_pass(), "no permit for a broken sink");
-    let (_, held) = sink.into_inner().into_parts();
-    assert_eq!(held, Some('a'));
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,26 +120,6 @@ async fn takes_no_permit_for_the_item_held_while_the_inner_sink_is_full() {
     assert_eq!(limit.peek(1), WAIT);
 }
 
-#[tokio::test(start_paused = true)]
-async fn dropping_a_send_midway_costs_nothing() {
-    let (handle, limit, sink) = over_all(probe::Sink::pace_sends);
-    let mut sink = sink.into_inner();
-    sink.send('a').await.unwrap();
-    let not_begun = sink.send('b').now_or_never();
-    assert!(not_begun.is_none(), "b is dropped with it");
-    jump(ms(100)).await;
-    sink.send('c').await.unwrap();
-    assert_eq!(taken_ms(&handle), [(0, 'a'), (100, 'c')]);
-
-    jump(ms(100)).await;
-    poll_fn(|cx| sink.poll_ready_unpin(cx)).await.unwrap();
-    assert!(limit.try_acquire(1).is_pass());
-    let the_slot_is_gone = sink.send('d').now_or_never();
-    assert!(the_slot_is_gone.is_none());
-    sink.close().await.unwrap();
-    assert_eq!(taken_ms(&handle), []);
-}
-
 /// It answers that a permit is available, because it cannot peek.
 #[tokio::test(start_paused = true)]
 async fn over_a_limiter_that_cannot_look_the_item_is_held_instead() {
@@ -198,17 +146,6 @@ async fn a_delayed_interval_counts_from_the_first_poll_of_any_kind() {
     sleep(30).await;
     sink.send('a').await.unwrap();
     assert_eq!(taken_ms(&handle), [(100, 'a')]);
-}
-
-#[test]
-fn the_item_it_holds_is_not_printed() {
-    let mut sink = Driven::new(futures::sink::drain().pace_sends(Told::default()));
-    let _ = sink.ready();
-    assert!(format!("{sink:?}").contains("held: 0"));
-    sink.start("hush").unwrap();
-    let shown = format!("{sink:?}");
-    let is_counted = shown.contains("held: 1");
-    assert!(is_counted && !shown.contains("hush"), "{shown}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use std::cell::Cell;
-use std::future::{pending, poll_fn, ready};
+use std::future::{poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -11,7 +11,7 @@ use paceline::prelude::*;
 use testkit::probe;
 use testkit::wakes::{Driven, count_polls, counter};
 
-use crate::timed::{arriving, assert_left, drained, ms, sleep};
+use crate::timed::{assert_left, drained, ms, sleep};
 
 /// A future that takes this many milliseconds and returns them.
 async fn take(millis: u64) -> u64 {
@@ -40,15 +40,6 @@ async fn outputs_come_as_they_are_done() {
         let input = stream::iter(millis.iter().copied());
         let left = drained(input.concurrent(permits, take)).await;
         assert_left(&left, expected.iter().copied(), end);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn ends_with_the_last_future_or_with_the_input() {
-    for (millis, end) in [(Some(50), 50), (Some(5), 20), (None, 20)] {
-        let input = arriving(millis.map(|millis| (0, millis)), 20);
-        let left = drained(input.concurrent(Permits::new(2), take)).await;
-        assert_left(&left, millis.map(|millis| (millis, millis)), end);
     }
 }
 
@@ -165,21 +156,6 @@ async fn size_hint_counts_the_item_held_and_the_futures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_it_gives_the_permits_back_and_leaves_the_line() {
-    let permits = Permits::new(2);
-    let mut calls = Driven::new(stream::iter([10, 10, 10]).concurrent(permits.clone(), take));
-    assert!(calls.poll_next().is_pending());
-    let mut behind = Driven::new(permits.acquire());
-    assert!(behind.poll().is_pending());
-    assert_eq!(permits.in_use(), 2);
-
-    drop(calls);
-    assert!(behind.is_woken());
-    assert!(behind.poll().is_ready());
-    assert_eq!(permits.in_use(), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn only_those_that_were_woken_are_polled() {
     let polls = Rc::new(Cell::new(0));
     let start = |millis: u64| {
@@ -256,15 +232,4 @@ async fn a_stream_that_is_not_polled_keeps_its_permits() {
     let other = permits.acquire();
     assert!(tokio::time::timeout(ms(1_000_000), other).await.is_err());
     assert_eq!(idle.count().await, 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn items_and_futures_are_not_printed() {
-    let mut calls = stream::iter(["a", "hush"]).concurrent(Permits::new(1), |_| pending::<()>());
-    assert!(calls.next().now_or_never().is_none());
-    let shown = format!("{calls:?}");
-    assert!(
-        shown.contains("held: 1") && shown.contains("futures: FutureSet { len: 1"),
-        "{shown}"
-    );
 }

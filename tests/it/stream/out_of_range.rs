@@ -26,122 +26,106 @@ fn results() -> Pending<Result<u8, ()>> {
 
 const WEIGH: fn(&u8) -> u64 = |item| u64::from(*item);
 
-fn assert_refused<A, B>(
-    method: impl FnOnce() -> A,
-    adapter: Result<B, OutOfRange>,
-    parameter: &str,
-    message: &str,
-) {
-    let error = adapter.err().expect(message);
-    assert_eq!(
-        (error.parameter(), error.to_string()),
-        (parameter, message.to_owned())
-    );
-    let panic = catch_unwind(AssertUnwindSafe(method)).err().expect(message);
-    assert_eq!(
-        panic.downcast_ref::<String>().map(String::as_str),
-        Some(message)
-    );
+/// What the panic of the method says; the parameter that `try_new` names, and what its error says.
+type Refusal = (String, &'static str, String);
+
+fn refused<A, B>(method: impl FnOnce() -> A, adapter: Result<B, OutOfRange>) -> Refusal {
+    let error = adapter.err().expect("it is out of range");
+    let panic = catch_unwind(AssertUnwindSafe(method)).err();
+    let panic = panic.expect("it is out of range").downcast::<String>();
+    (*panic.unwrap(), error.parameter(), error.to_string())
+}
+
+fn assert_refused(parameter: &str, message: &str, refusals: impl IntoIterator<Item = Refusal>) {
+    for (panic, named, error) in refusals {
+        assert_eq!((&*panic, named, &*error), (message, parameter, message));
+    }
 }
 
 #[test]
-fn groups_need_room_for_an_item() {
+fn groups_need_room_for_an_item_or_a_weight_and_a_window() {
+    let groups = |max, window| {
+        let drain = sink::drain::<Vec<u8>>;
+        [
+            refused(
+                || input().grouped_within(max, window),
+                GroupedWithin::try_new(input(), max, window),
+            ),
+            refused(
+                || results().try_grouped_within(max, window),
+                TryGroupedWithin::try_new(results(), max, window),
+            ),
+            refused(
+                || drain().group_sends(max, window),
+                GroupSends::<_, u8>::try_new(drain(), max, window),
+            ),
+        ]
+    };
+    let by_weight = |max, window| {
+        [
+            refused(
+                || input().grouped_weighted_within(max, window, WEIGH),
+                GroupedWeightedWithin::try_weighing(input(), max, window, WEIGH),
+            ),
+            refused(
+                || results().try_grouped_weighted_within(max, window, WEIGH),
+                TryGroupedWeightedWithin::try_weighing(results(), max, window, WEIGH),
+            ),
+        ]
+    };
     let message = "a group needs room for at least 1 item, got 0";
-    let group = GroupedWithin::try_new(input(), 0, D);
-    assert_refused(|| input().grouped_within(0, D), group, "max", message);
-    let group = TryGroupedWithin::try_new(results(), 0, D);
-    assert_refused(|| results().try_grouped_within(0, D), group, "max", message);
-    let drain = sink::drain::<Vec<u8>>;
-    let group = GroupSends::<_, u8>::try_new(drain(), 0, D);
-    assert_refused(|| drain().group_sends(0, D), group, "max", message);
-}
-
-#[test]
-fn groups_need_room_for_a_weight() {
+    assert_refused("max", message, groups(0, D));
     let message = "a group needs room for a weight of at least 1, got 0";
-    let group = GroupedWeightedWithin::try_weighing(input(), 0, D, WEIGH);
-    let method = || input().grouped_weighted_within(0, D, WEIGH);
-    assert_refused(method, group, "max", message);
-    let group = TryGroupedWeightedWithin::try_weighing(results(), 0, D, WEIGH);
-    let method = || results().try_grouped_weighted_within(0, D, WEIGH);
-    assert_refused(method, group, "max", message);
-}
-
-#[test]
-fn groups_need_a_window() {
+    assert_refused("max", message, by_weight(0, D));
     let message = "a group needs a window of at least 1 ns, got 0";
-    let group = GroupedWithin::try_new(input(), 1, ZERO);
-    assert_refused(|| input().grouped_within(1, ZERO), group, "window", message);
-    let group = TryGroupedWithin::try_new(results(), 1, ZERO);
-    assert_refused(
-        || results().try_grouped_within(1, ZERO),
-        group,
-        "window",
-        message,
-    );
-    let group = GroupedWithin::try_weighing(input(), 1, ZERO, WEIGH);
-    let method = || input().grouped_weighted_within(1, ZERO, WEIGH);
-    assert_refused(method, group, "window", message);
-    let group = TryGroupedWithin::try_weighing(results(), 1, ZERO, WEIGH);
-    let method = || results().try_grouped_weighted_within(1, ZERO, WEIGH);
-    assert_refused(method, group, "window", message);
-    let drain = sink::drain::<Vec<u8>>;
-    let group = GroupSends::<_, u8>::try_new(drain(), 1, ZERO);
-    assert_refused(|| drain().group_sends(1, ZERO), group, "window", message);
+    assert_refused("window", message, groups(1, ZERO));
+    assert_refused("window", message, by_weight(1, ZERO));
 }
 
 #[test]
 fn batches_and_queues_of_keys_need_room_for_an_item() {
     let limit = || Interval::every(D).owned();
-    assert_refused(
+    let batches = refused(
         || input().pace_batches(limit(), 0),
         PaceBatches::try_new(input(), limit(), 0),
-        "max",
-        "a batch needs room for at least 1 item, got 0",
     );
+    let message = "a batch needs room for at least 1 item, got 0";
+    assert_refused("max", message, [batches]);
+
     let limits = || Interval::every(D).keyed();
-    let key = |item: &u8| *item;
-    assert_refused(
-        || input().pace_by_key(limits(), key, 0),
-        PaceByKey::try_new(input(), limits(), key, 0),
-        "held",
-        "pacing by key needs room for at least 1 item, got 0",
-    );
-    assert_refused(
-        || input().try_pace_by_key(limits(), key, 0),
-        TryPaceByKey::try_new(input(), limits(), key, 0),
-        "held",
-        "pacing by key needs room for at least 1 item, got 0",
-    );
-    let cost = |_: &u8| 1;
-    assert_refused(
-        || input().pace_by_key_and_cost(limits(), key, cost, 0),
-        PaceByKeyAndCost::try_new(input(), limits(), key, cost, 0),
-        "held",
-        "pacing by key needs room for at least 1 item, got 0",
-    );
+    let (key, cost) = (|item: &u8| *item, |_: &u8| 1);
+    let by_key = [
+        refused(
+            || input().pace_by_key(limits(), key, 0),
+            PaceByKey::try_new(input(), limits(), key, 0),
+        ),
+        refused(
+            || input().try_pace_by_key(limits(), key, 0),
+            TryPaceByKey::try_new(input(), limits(), key, 0),
+        ),
+        refused(
+            || input().pace_by_key_and_cost(limits(), key, cost, 0),
+            PaceByKeyAndCost::try_new(input(), limits(), key, cost, 0),
+        ),
+    ];
+    let message = "pacing by key needs room for at least 1 item, got 0";
+    assert_refused("held", message, by_key);
 }
 
 #[test]
 fn times_have_to_be_longer_than_zero() {
-    assert_refused(
-        || input().debounce(ZERO),
-        Debounce::try_new(input(), ZERO),
-        "delay",
-        "`debounce` needs a delay of at least 1 ns, got 0",
-    );
-    assert_refused(
-        || input().sample(ZERO),
-        Sample::try_new(input(), ZERO),
-        "period",
-        "`sample` needs a period of at least 1 ns, got 0",
-    );
-    assert_refused(
+    let delay = refused(|| input().debounce(ZERO), Debounce::try_new(input(), ZERO));
+    let message = "`debounce` needs a delay of at least 1 ns, got 0";
+    assert_refused("delay", message, [delay]);
+    let period = refused(|| input().sample(ZERO), Sample::try_new(input(), ZERO));
+    let message = "`sample` needs a period of at least 1 ns, got 0";
+    assert_refused("period", message, [period]);
+    let quiet = refused(
         || input().throttle_first(ZERO),
         ThrottleFirst::try_new(input(), ZERO),
-        "quiet",
-        "`throttle_first` needs a quiet time of at least 1 ns, got 0",
     );
+    let message = "`throttle_first` needs a quiet time of at least 1 ns, got 0";
+    assert_refused("quiet", message, [quiet]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use futures::{FutureExt, StreamExt, stream};
 use paceline::policy::{All, FixedWindow, Interval, TokenBucket};
 use paceline::prelude::*;
@@ -49,11 +47,13 @@ async fn a_delayed_interval_and_an_empty_bucket_count_from_the_first_poll() {
     let late = || arriving([(30, 1), (30, 2)], 30);
     let full = arriving([(350, 1), (350, 2), (350, 3), (350, 4)], 350).pace(bucket.owned());
     let (owned, shared) = (late().pace(limit.owned()), late().pace(limit.shared()));
+    let of_a_key = late().pace(limit.keyed().at('a'));
     sleep(77).await; // built, and not polled yet
     let expected = [(350, 1), (350, 2), (350, 3), (400, 4)];
     assert_left(&drained(full).await, expected, 400);
     assert_left(&drained(owned).await, [(100, 1), (200, 2)], 200);
     assert_left(&drained(shared).await, [(100, 1), (200, 2)], 200);
+    assert_left(&drained(of_a_key).await, [(100, 1), (200, 2)], 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,15 +61,6 @@ async fn ends_with_its_input_not_one_delay_later() {
     for row in ["a |", "|"] {
         marble::check(|s| s.min_interval(TICK * 6_000), row, row).await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_interval_for_ever_is_for_ever() {
-    let mut paced = stream::iter([1, 2]).min_interval(Duration::MAX);
-    assert_eq!(paced.next().await, Some(1));
-    let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), paced.next()).await;
-    assert!(waited.is_err());
-    assert_eq!(paced.into_parts().1, Some(2));
 }
 
 #[tokio::test(start_paused = true)]

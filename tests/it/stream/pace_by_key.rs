@@ -3,7 +3,7 @@ use std::error::Error;
 use std::hash::Hash;
 use std::num::ParseIntError;
 
-use futures::{FutureExt, StreamExt, stream};
+use futures::{StreamExt, stream};
 use paceline::limiter::{Keyed, KeyedAt, Limits};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
@@ -11,7 +11,7 @@ use paceline::time::Rate;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use crate::timed::{assert_left, drained, ms, now, since};
+use crate::timed::{assert_left, drained, ms};
 
 /// Limits that refuse odd keys.
 pub(crate) struct EvenKeys<K>(pub(crate) Keyed<K, Interval>);
@@ -85,36 +85,6 @@ async fn only_keys_that_were_woken_are_looked_at() {
     assert_eq!(paced.wakes(), wakes + 1);
     assert!(paced.poll_next().is_ready());
     assert!(paced.poll_next().is_pending());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_wake_up_emits_one_item_of_each_key() {
-    let start = now();
-    let limits = Interval::every(ms(100)).keyed();
-    let items = [('a', 1), ('b', 1), ('a', 2), ('b', 2), ('a', 3)];
-    let mut paced = stream::iter(items).pace_by_key(limits, |(key, _)| *key, 9);
-    paced.next().await;
-    paced.next().await;
-    assert!(paced.next().now_or_never().is_none());
-    jump(ms(350)).await;
-    paced.next().await;
-    paced.next().await;
-    assert_eq!(since(start), 350);
-    assert_eq!(paced.next().await, Some(('a', 3)));
-    assert_eq!(since(start), 450);
-}
-
-#[tokio::test(start_paused = true)]
-async fn keys_are_shared_with_other_streams() {
-    let start = now();
-    let limits = Interval::every(ms(100)).keyed();
-    limits.acquire('a', 1).await.unwrap();
-    let paced = stream::iter([('a', 1), ('b', 2)]).pace_by_key(limits.clone(), |(key, _)| *key, 9);
-
-    assert_eq!(paced.collect::<Vec<_>>().await, [('b', 2), ('a', 1)]);
-    assert_eq!(since(start), 100);
-    limits.acquire('a', 1).await.unwrap();
-    assert_eq!(since(start), 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,11 +28,6 @@ async fn a_tick_comes_before_the_item_or_the_end_that_arrives_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn emits_no_item_twice() {
-    check("a - - - - - - - - - |", "- - - a - - - - - - |").await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_end_drops_the_last_and_counts_it() {
     let mut sampled = Box::pin(arriving([(0, 1), (150, 2)], 180).sample(ms(100)));
     let left = drained(sampled.by_ref()).await;

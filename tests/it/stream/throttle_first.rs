@@ -1,6 +1,5 @@
 use futures::{FutureExt, Stream, StreamExt, stream};
 use paceline::prelude::*;
-use testkit::clock::jump;
 
 use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
 
@@ -33,17 +32,6 @@ async fn the_time_counts_from_the_emission() {
     handle.send('d');
     assert_eq!(first.next().now_or_never(), Some(Some('d')));
     assert_eq!(first.dropped_count(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_wake_up_emits_one_item_and_no_more() {
-    let input = arriving([(0, 1), (110, 2), (120, 3), (280, 4)], 300);
-    let mut first = Box::pin(input.throttle_first(ms(100)));
-    assert_eq!(first.next().await, Some(1));
-    assert!(first.next().now_or_never().is_none());
-    jump(ms(150)).await;
-    let left = drained(first).await;
-    assert_left(&left, [(0, 2), (130, 4)], 150);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,10 @@
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use paceline::prelude::*;
 use paceline::stream::{OnError, Window};
 use testkit::marble::{self, TICK};
 
 use super::rows;
-use crate::timed::{assert_left, drained, ms, sleep};
+use crate::timed::{assert_left, drained, ms};
 
 /// At most three items, and four ticks.
 const WITH_EITHER_RULE: &str = "
@@ -94,39 +94,4 @@ async fn an_error_with_nothing_before_it_starts_no_window() {
         groups.with_window(Window::LastGroup)
     };
     marble::try_check(group, "- X a - - - |", "- X - - [a] - |").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_error_behind_its_group_is_held_and_counted() {
-    let input = stream::iter([Ok(1), Err("no"), Ok(2)]);
-    let mut groups = input.try_grouped_within(9, ms(50));
-    assert_eq!(groups.next().await, Some(Ok(vec![1])));
-    assert_eq!(groups.size_hint(), (2, Some(2)));
-
-    sleep(70).await;
-    assert_eq!(groups.next().await, Some(Err("no")));
-    assert_eq!(groups.size_hint(), (1, Some(1)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn into_parts_returns_results_as_in_the_input() {
-    let input = stream::iter([Ok(1), Ok(2), Err("no"), Ok(3)]);
-    let mut groups = input.try_grouped_within(9, ms(50));
-    assert_eq!(groups.next().await, Some(Ok(vec![1, 2])));
-    let (rest, held) = groups.into_parts();
-    assert_eq!(held, [Err("no")]);
-    assert_eq!(rest.collect::<Vec<_>>().await, [Ok(3)]);
-
-    let input = stream::iter([Ok::<_, ()>(1), Ok(2)]).chain(stream::pending());
-    let mut groups = input.try_grouped_within(9, ms(50));
-    assert!(groups.next().now_or_never().is_none());
-    assert_eq!(groups.into_parts().1, [Ok(1), Ok(2)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn can_be_used_with_a_question_mark() {
-    let input = stream::iter([Ok(1), Ok(2), Err("no")]);
-    let mut groups = input.try_grouped_within(2, ms(50));
-    assert_eq!(groups.try_next().await, Ok(Some(vec![1, 2])));
-    assert_eq!(groups.try_next().await, Err("no"));
 }
