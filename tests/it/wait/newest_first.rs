@@ -31,6 +31,31 @@ async fn newest_are_first_after_a_pause<K: Kind>(limit: K) {
     assert!(waiters[0].poll().is_pending());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_woken_waiter_that_is_overtaken_is_not_passed_over() {
+    let after = ms(AFTER);
+    overtaken_is_not_passed_over(SharedLimit::<false>::of(1).newest_first(after)).await;
+    overtaken_is_not_passed_over(PermitLimit::<false>::of(1).newest_first(after)).await;
+}
+
+/// It finds nothing when it asks, and its timeout begins when there is something again.
+async fn overtaken_is_not_passed_over<K: Kind>(limit: K) {
+    let held = limit.try_acquire(1);
+    let mut waiters = limit.waiters(2);
+    sleep(AFTER).await;
+    drop(held);
+    assert!(waiters[1].is_woken());
+    let newest = limit.try_acquire(1);
+    assert!(newest.is_some());
+    sleep(50).await;
+    drop(newest);
+    assert!(waiters[0].poll().is_pending());
+    assert!(!waiters[0].is_woken());
+    let start = now();
+    waiters[0].woken().await;
+    assert_eq!(since(start), 10, "after a permit was free");
+}
+
 /// The timer of the queue is armed for the newest alone, also when the clock is late. The first one had a timer of its own when it
 /// was alone.
 #[tokio::test(start_paused = true)]
