@@ -15,8 +15,8 @@ use paceline::time::Tick;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use super::claims;
 use super::recorded::{Recorded, outcomes, success};
+use super::{claims, panics_with};
 use crate::timed::{ms, now, since, sleep};
 
 #[tokio::test(start_paused = true)]
@@ -29,23 +29,6 @@ async fn adaptive_permits_keep_the_claims() {
         Adaptive::new(chosen)
     })
     .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn clones_share_their_permits_and_their_controller() {
-    let adaptive = Adaptive::new(Aimd::new(1, 100).with_start(4));
-    let clones: Vec<_> = (0..4).map(|_| adaptive.clone()).collect();
-    let mut held: Vec<_> = clones.iter().filter_map(Adaptive::try_acquire).collect();
-    assert_eq!(held.len(), 4);
-    assert!(clones.iter().all(|clone| clone.try_acquire().is_none()));
-
-    // One success through each clone: the fourth is the one that makes the limit grow.
-    for (permit, limit) in held.iter_mut().zip([4, 4, 4, 5]) {
-        permit.report(success(1));
-        assert_eq!(adaptive.permits().limit(), limit);
-    }
-    assert!(clones.iter().all(|clone| clone.permits().limit() == 5));
-    assert!(clones.iter().all(|clone| clone.controller().limit() == 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,11 +84,7 @@ async fn a_call_that_is_cancelled_is_ignored() {
     assert_eq!(outcomes(&adaptive), [Outcome::Ignored]);
     assert_eq!(adaptive.permits().in_use(), 0);
 
-    let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _permit = adaptive.try_acquire().unwrap();
-        panic!("the call panics");
-    }));
-    assert!(panicked.is_err());
+    panics_with(|| adaptive.try_acquire().unwrap());
     assert_eq!(outcomes(&adaptive), [Outcome::Ignored; 2]);
     assert_eq!(adaptive.permits().in_use(), 0);
 }
@@ -230,12 +209,7 @@ async fn a_controller_that_panics_keeps_no_permit() {
 #[test]
 fn a_controller_that_panics_while_its_call_unwinds_does_not_end_the_program() {
     let adaptive = Adaptive::new(Panicking);
-    let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _permit = adaptive.try_acquire().unwrap();
-        panic!("the call panics");
-    }));
-    let message = panicked.unwrap_err();
-    assert_eq!(message.downcast_ref(), Some(&"the call panics"));
+    panics_with(|| adaptive.try_acquire().unwrap());
     assert_eq!(adaptive.permits().in_use(), 0);
 }
 

@@ -10,10 +10,9 @@ use paceline::concurrency::{Admit, KeyedPermits, Permit, Permits};
 use paceline::limiter::Limits;
 use testkit::clock::{Stopwatch, jump};
 use testkit::queue::{Oracle, Room, Subject, Visit};
-use testkit::wakes::Driven;
 
 use super::{claims, tried};
-use crate::timed::{ms, now, since, sleep};
+use crate::timed::ms;
 
 #[tokio::test(start_paused = true)]
 async fn permits_keep_the_claims() {
@@ -43,60 +42,6 @@ async fn code_that_is_generic_over_keys_gets_a_handle_for_each() {
     assert!(admit(&users, "ann").await);
     assert!(!admit(&users, "ann").await);
     assert!(admit(&users, "bob").await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_queued_handle_that_is_not_polled_is_passed_over_and_keeps_its_position() {
-    for keyed in [false, true] {
-        let users = KeyedPermits::new(1);
-        let permits = Permits::new(1);
-        let handle = || -> Box<dyn Admit<Guard = Permit, Error = _> + Send> {
-            if keyed {
-                Box::new(users.at("ann"))
-            } else {
-                Box::new(permits.clone())
-            }
-        };
-        let mut idle = Driven::new(handle());
-        let (mut first, mut second) = (handle(), handle());
-        let held = tried(&mut first);
-        assert!(
-            idle.poll_with(|mut idle, cx| idle.poll_admit((), cx))
-                .is_pending()
-        );
-        let start = now();
-        drop(held);
-
-        let passes = std::future::poll_fn(|cx| second.poll_admit((), cx)).await;
-        assert_eq!(since(start), 10);
-        let mut third = Driven::new(handle());
-        assert!(
-            third
-                .poll_with(|mut third, cx| third.poll_admit((), cx))
-                .is_pending()
-        );
-        assert!(
-            idle.poll_with(|mut idle, cx| idle.poll_admit((), cx))
-                .is_pending()
-        );
-        drop(passes);
-        assert!(idle.is_woken() && !third.is_woken());
-        assert!(
-            idle.poll_with(|mut idle, cx| idle.poll_admit((), cx))
-                .is_ready()
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_handle_waits_for_a_cooldown_without_help() {
-    let start = now();
-    let mut permits = Permits::new(1).with_cooldown(ms(100));
-    for _ in 0..3 {
-        drop(std::future::poll_fn(|cx| permits.poll_admit((), cx)).await);
-        sleep(5).await;
-    }
-    assert_eq!(since(start), 205);
 }
 
 /// How many keys there are.

@@ -10,11 +10,13 @@ use paceline::concurrency::Admit;
 /// After this long a request counts as one that waits.
 const A_WHILE: Duration = Duration::from_millis(50);
 
+/// What admits work for all of its clones together.
+pub(crate) trait Limit: Admit<Error: Debug> + Clone + 'static {}
+
+impl<A: Admit<Error: Debug> + Clone + 'static> Limit for A {}
+
 /// Runs every claim. `make` makes a new limit of so many guards.
-pub(crate) async fn hold_for<A>(make: impl Fn(u32) -> A)
-where
-    A: Admit<Error: Debug> + Clone + 'static,
-{
+pub(crate) async fn hold_for<A: Limit>(make: impl Fn(u32) -> A) {
     admits_as_many_as_the_limit(make(2)).await;
     admits_in_order(make(1)).await;
     a_try_is_never_queued_and_overtakes_no_waiter(make(1)).await;
@@ -56,7 +58,7 @@ async fn soon<F: Future>(future: F) -> F::Output {
     limited.await.expect("it comes")
 }
 
-async fn admits_as_many_as_the_limit<A: Admit<Error: Debug> + Clone + 'static>(mut limit: A) {
+async fn admits_as_many_as_the_limit<A: Limit>(mut limit: A) {
     let mut other = limit.clone();
     let one = soon(guard_of(&mut limit)).await;
     let two = soon(guard_of(&mut other)).await;
@@ -69,7 +71,7 @@ async fn admits_as_many_as_the_limit<A: Admit<Error: Debug> + Clone + 'static>(m
     drop(soon(guard_of(&mut other)).await);
 }
 
-async fn admits_in_order<A: Admit<Error: Debug> + Clone + 'static>(mut limit: A) {
+async fn admits_in_order<A: Limit>(mut limit: A) {
     let held = soon(guard_of(&mut limit)).await;
     let mut handles = [limit.clone(), limit.clone(), limit.clone(), limit.clone()];
     for handle in &mut handles {
@@ -93,10 +95,7 @@ async fn admits_in_order<A: Admit<Error: Debug> + Clone + 'static>(mut limit: A)
     assert_eq!(order, [0, 1, 2, 3]);
 }
 
-async fn a_try_is_never_queued_and_overtakes_no_waiter<A>(mut limit: A)
-where
-    A: Admit<Error: Debug> + Clone + 'static,
-{
+async fn a_try_is_never_queued_and_overtakes_no_waiter<A: Limit>(mut limit: A) {
     let held = soon(guard_of(&mut limit)).await;
     let (mut waiter, mut other) = (limit.clone(), limit.clone());
     assert!(tried(&mut other).await.is_none());
@@ -107,9 +106,7 @@ where
     drop(soon(guard_of(&mut limit)).await);
 }
 
-async fn a_handle_that_gives_up_leaves_no_trace<A: Admit<Error: Debug> + Clone + 'static>(
-    mut limit: A,
-) {
+async fn a_handle_that_gives_up_leaves_no_trace<A: Limit>(mut limit: A) {
     let held = soon(guard_of(&mut limit)).await;
     let (mut leaves, mut stays) = (limit.clone(), limit.clone());
     assert!(is_queued(&mut leaves).await);
@@ -122,9 +119,7 @@ async fn a_handle_that_gives_up_leaves_no_trace<A: Admit<Error: Debug> + Clone +
     drop(soon(guard_of(&mut limit)).await);
 }
 
-async fn a_handle_that_is_dropped_leaves_no_trace<A: Admit<Error: Debug> + Clone + 'static>(
-    mut limit: A,
-) {
+async fn a_handle_that_is_dropped_leaves_no_trace<A: Limit>(mut limit: A) {
     let held = soon(guard_of(&mut limit)).await;
     let mut stays = limit.clone();
     for _ in 0..3 {
@@ -142,10 +137,7 @@ async fn a_handle_that_is_dropped_leaves_no_trace<A: Admit<Error: Debug> + Clone
     drop(soon(guard_of(&mut limit)).await);
 }
 
-async fn a_try_withdraws_a_queued_request<A>(mut limit: A)
-where
-    A: Admit<Error: Debug> + Clone + 'static,
-{
+async fn a_try_withdraws_a_queued_request<A: Limit>(mut limit: A) {
     let held = soon(guard_of(&mut limit)).await;
     let mut leaves = limit.clone();
     assert!(is_queued(&mut leaves).await);
@@ -159,7 +151,7 @@ where
     drop(soon(guard_of(&mut leaves)).await);
 }
 
-async fn a_clone_is_another_handle<A: Admit<Error: Debug> + Clone + 'static>(mut limit: A) {
+async fn a_clone_is_another_handle<A: Limit>(mut limit: A) {
     let held = soon(guard_of(&mut limit)).await;
     let mut queued = limit.clone();
     assert!(is_queued(&mut queued).await);
@@ -171,9 +163,7 @@ async fn a_clone_is_another_handle<A: Admit<Error: Debug> + Clone + 'static>(mut
     drop(soon(guard_of(&mut queued)).await);
 }
 
-async fn a_handle_that_is_polled_late_is_admitted<A: Admit<Error: Debug> + Clone + 'static>(
-    mut limit: A,
-) {
+async fn a_handle_that_is_polled_late_is_admitted<A: Limit>(mut limit: A) {
     let held = soon(guard_of(&mut limit)).await;
     let mut late = limit.clone();
     assert!(is_queued(&mut late).await);
@@ -182,7 +172,7 @@ async fn a_handle_that_is_polled_late_is_admitted<A: Admit<Error: Debug> + Clone
     drop(soon(guard_of(&mut late)).await);
 }
 
-async fn a_handle_is_used_again<A: Admit<Error: Debug> + Clone + 'static>(mut limit: A) {
+async fn a_handle_is_used_again<A: Limit>(mut limit: A) {
     let mut other = limit.clone();
     for _ in 0..3 {
         let held = soon(guard_of(&mut limit)).await;
@@ -192,7 +182,7 @@ async fn a_handle_is_used_again<A: Admit<Error: Debug> + Clone + 'static>(mut li
     }
 }
 
-async fn pointers_to_a_handle_admit_too<A: Admit<Error: Debug> + Clone + 'static>(limit: A) {
+async fn pointers_to_a_handle_admit_too<A: Limit>(limit: A) {
     let mut boxed: Box<dyn Admit<Guard = A::Guard, Error = A::Error>> = Box::new(limit.clone());
     let mut other = limit.clone();
     let mut lent: &mut A = &mut other;

@@ -6,52 +6,7 @@ use paceline::concurrency::Permits;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use crate::timed::{ms, now, since};
-
-#[tokio::test(start_paused = true)]
-async fn a_permit_that_cools_down_is_neither_free_nor_in_use() {
-    let permits = Permits::new(1).with_cooldown(ms(100));
-    drop(permits.try_acquire());
-    assert_eq!(permits.in_use(), 0);
-    assert!(permits.try_acquire().is_none());
-    jump(ms(99)).await;
-    assert!(permits.try_acquire().is_none());
-    jump(ms(1)).await;
-    assert!(permits.try_acquire().is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_timer_is_armed_while_no_request_waits() {
-    let permits = Permits::new(1).with_cooldown(ms(100));
-    drop(permits.try_acquire());
-    let start = now();
-    // A paused clock moves to the next timer, which would be one at 100.
-    let idle = tokio::time::timeout(ms(1_000), std::future::pending::<()>());
-    idle.await.unwrap_err();
-    assert_eq!(since(start), 1_000);
-    drop(permits.acquire().await);
-    assert_eq!(since(start), 1_000);
-}
-
-#[test]
-fn a_permit_can_be_dropped_when_the_runtime_of_its_waiters_has_ended() {
-    let runtime = testkit::clock::paused_runtime();
-    let permits = Permits::new(2).with_cooldown(ms(100));
-    let (one, two) = (permits.try_acquire(), permits.try_acquire());
-    let mut first = Driven::new(permits.acquire());
-    let mut second = Driven::new(permits.acquire_many(2));
-    runtime.block_on(async {
-        drop(one);
-        assert!(first.poll().is_pending());
-        assert!(second.poll().is_pending());
-    });
-
-    drop(runtime);
-    drop(first);
-    drop(two);
-    assert!(second.is_woken());
-    assert_eq!(permits.in_use(), 0);
-}
+use crate::timed::ms;
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_dropped_in_a_thread_without_a_runtime_begins_to_cool_down() {

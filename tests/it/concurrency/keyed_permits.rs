@@ -95,17 +95,6 @@ async fn a_key_is_remembered_until_its_last_permit_has_cooled_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cooldown_is_waited_for_to_the_millisecond() {
-    let start = now();
-    let users = KeyedPermits::new(1).with_cooldown(ms(100));
-    for _ in 0..3 {
-        drop(users.acquire("ann").await);
-        drop(users.acquire("bob").await);
-    }
-    assert_eq!(since(start), 200);
-}
-
-#[tokio::test(start_paused = true)]
 async fn stats_include_forgotten_keys() {
     let users = KeyedPermits::new(1);
     for user in 0..100_u32 {

@@ -11,11 +11,22 @@ mod resize;
 mod switched;
 mod within;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
 use paceline::concurrency::Admit;
 
 type Admitted<A> = Poll<Result<Option<<A as Admit>::Guard>, <A as Admit>::Error>>;
+
+/// A call panics while it holds a permit, and that is the panic which is seen.
+fn panics_with<G>(permit: impl FnOnce() -> G) {
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _permit = permit();
+        panic!("the call panics");
+    }));
+    let message = panicked.unwrap_err();
+    assert_eq!(message.downcast_ref(), Some(&"the call panics"));
+}
 
 /// Asks without waiting for the answer.
 fn asked<A: Admit>(handle: &mut A) -> Admitted<A> {

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use paceline::concurrency::Permits;
 use paceline::prelude::*;
 use proptest::prelude::*;
+use testkit::clock::paused_runtime;
 
 use crate::timed::{ms, now, since, sleep};
 
@@ -67,7 +68,7 @@ fn the_judge_counts_half_open_windows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spacing_at_emission_breaks_where_ways_differ_and_a_cooldown_does_not() {
+async fn spacing_at_emission_and_permits_that_come_back_at_once_break_where_a_cooldown_does_not() {
     let ways = [(90, 0), (0, 0), (0, 0), (90, 0), (0, 0), (0, 0)];
 
     let spaced = arrivals_spaced(100, &ways).await;
@@ -75,24 +76,13 @@ async fn spacing_at_emission_breaks_where_ways_differ_and_a_cooldown_does_not() 
 
     let cooled = arrivals(&Permits::new(1).with_cooldown(ms(100)), &ways).await;
     assert_eq!(cooled, [90, 190, 290, 480, 580, 680]);
-}
 
-#[tokio::test(start_paused = true)]
-async fn permits_that_come_back_at_once_break_too() {
-    let permits = Permits::new(1);
-    let arrived = arrivals(&permits, &[(10, 0), (10, 0), (10, 0)]).await;
-    assert_eq!(most_in_a_window(arrived, 100), 3);
-}
+    let back_at_once = arrivals(&Permits::new(1), &[(10, 0); 3]).await;
+    assert_eq!(most_in_a_window(back_at_once, 100), 3, "10, 20 and 30");
 
-#[tokio::test(start_paused = true)]
-async fn the_bound_is_reached() {
-    let permits = Permits::new(3).with_cooldown(ms(100));
-    let arrived = arrivals(&permits, &[(0, 0); 9]).await;
-    assert_eq!(arrived, [0, 0, 0, 100, 100, 100, 200, 200, 200]);
-}
-
-fn paused(test: impl Future<Output = ()>) {
-    testkit::clock::paused_runtime().block_on(test);
+    let three = Permits::new(3).with_cooldown(ms(100));
+    let reached = arrivals(&three, &[(0, 0); 9]).await;
+    assert_eq!(reached, [0, 0, 0, 100, 100, 100, 200, 200, 200]);
 }
 
 /// Mostly quick, sometimes very late.
@@ -108,7 +98,7 @@ proptest! {
         window in 1_u64..400,
         ways in prop::collection::vec((delay(), delay()), 1..80),
     ) {
-        paused(async {
+        paused_runtime().block_on(async {
             let most = limits.iter().copied().max().unwrap_or(1);
             let permits = Permits::new(limits[0]).with_cooldown(ms(window));
             let mover = permits.clone();
@@ -122,30 +112,6 @@ proptest! {
             moves.abort();
             assert_eq!(arrived.len(), ways.len());
             assert!(most_in_a_window(arrived, window) <= most as usize);
-        });
-    }
-
-    #[test]
-    fn nor_when_two_streams_share_them(
-        n in 1_u32..6,
-        window in 1_u64..400,
-        ways in prop::collection::vec((delay(), delay()), 2..80),
-    ) {
-        paused(async {
-            let start = now();
-            let permits = Permits::new(n).with_cooldown(ms(window));
-            let request = |(there, back)| async move {
-                sleep(there).await;
-                let arrived = since(start);
-                sleep(back).await;
-                arrived
-            };
-            let (a, b) = ways.split_at(ways.len() / 2);
-            let a = futures::stream::iter(a.to_vec()).concurrent(permits.clone(), request);
-            let b = futures::stream::iter(b.to_vec()).concurrent(permits.clone(), request);
-            let arrived: Vec<u64> = futures::stream::select(a, b).collect().await;
-            assert_eq!(arrived.len(), ways.len());
-            assert!(most_in_a_window(arrived, window) <= n as usize);
         });
     }
 }

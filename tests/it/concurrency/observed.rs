@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use paceline::concurrency::{Admit, KeyedPermits, Permits};
-use paceline::limiter::{Event, Limits, Observed, Observer};
+use paceline::concurrency::{Admit, Permits};
+use paceline::limiter::{Event, Observed, Observer};
 use testkit::clock::jump;
 
 use super::{asked, claims, tried};
@@ -105,16 +105,6 @@ async fn a_request_that_gives_up_or_is_dropped_is_reported_once() {
         reports.assert(&["queued", "dequeued", "gave up after 30ms"]);
         assert_eq!(permits.stats().waiting, 0);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_handles_of_all_keys_report_to_one_observer() {
-    let (users, reports) = observed(KeyedPermits::new(1));
-    let (Ok(mut ann), Ok(mut bob)) = (users.at("ann"), users.at("bob"));
-    let _guards = [tried(&mut ann), tried(&mut bob)];
-    let Ok(mut again) = users.at("ann");
-    assert!(matches!(tried(&mut again), Poll::Ready(Ok(None))));
-    reports.assert(&["passed after 0ns", "passed after 0ns", "refused"]);
 }
 
 /// Permits that cannot be reached at the second poll.

@@ -1,32 +1,16 @@
 //! Taking and giving back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 
 use futures::executor::block_on;
 use futures::{FutureExt, StreamExt, stream};
 use paceline::concurrency::{Permit, Permits};
 use paceline::limiter::Event;
 use paceline::prelude::*;
-use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use crate::timed::{ms, now, since};
-
-#[test]
-fn needs_no_runtime_without_a_cooldown() {
-    let permits = Permits::new(2);
-    let one = block_on(permits.acquire());
-    let two = permits.try_acquire();
-    let mut third = Driven::new(permits.acquire());
-    assert!(third.poll().is_pending());
-
-    drop(one);
-    assert!(third.is_woken());
-    assert!(third.poll().is_ready());
-    drop((two, third));
-    assert_eq!(permits.in_use(), 0);
-}
+use super::panics_with;
+use crate::timed::{now, since};
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_panics_gives_back_what_it_held() {
@@ -73,25 +57,8 @@ fn an_observer_that_panics_while_its_thread_unwinds_does_not_end_the_program() {
     let permits = Permits::new(2);
     let released = |event| matches!(event, Event::Released { .. });
     let permits = permits.with_observer(move |event: Event| assert!(!released(event), "again"));
-    let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _permit = permits.try_acquire().unwrap();
-        panic!("the call panics");
-    }));
-    let message = panicked.unwrap_err();
-    assert_eq!(message.downcast_ref(), Some(&"the call panics"));
+    panics_with(|| permits.try_acquire().unwrap());
     assert_eq!(permits.in_use(), 0);
-}
-
-#[test]
-fn several_permits_are_given_back_together() {
-    let permits = Permits::new(5);
-    let some = permits.try_acquire_many(4).unwrap();
-    assert_eq!((some.count(), permits.in_use()), (4, 4));
-    assert!(permits.try_acquire_many(2).is_none());
-
-    drop(some);
-    assert_eq!(permits.in_use(), 0);
-    assert!(permits.try_acquire_many(5).is_some());
 }
 
 #[test]
@@ -128,31 +95,6 @@ fn zero_permits_are_refused_at_construction() {
     let _ = Permits::new(0);
 }
 
-#[tokio::test]
-#[should_panic(expected = "polled after it was ready")]
-async fn a_future_that_is_done_takes_no_second_permit() {
-    let permits = Permits::new(2);
-    let mut acquire = Driven::new(permits.acquire());
-    assert!(acquire.poll().is_ready());
-    let _ = acquire.poll();
-}
-
-#[tokio::test(start_paused = true)]
-async fn can_be_built_outside_a_runtime_and_cool_down_in_two() {
-    let build = || testkit::clock::paused_runtime();
-    let permits = Permits::new(1).with_cooldown(ms(100));
-    let waits = |permits: Permits| async move {
-        drop(permits.acquire().await);
-        drop(permits.acquire().await);
-    };
-    let other = permits.clone();
-    thread::spawn(move || build().block_on(waits(other)))
-        .join()
-        .unwrap();
-    jump(ms(1)).await;
-    waits(permits).await;
-}
-
 #[test]
 fn a_permit_can_go_anywhere_and_shows_little() {
     fn free<T: Send + Sync + Unpin + 'static>(_: &T) {}
@@ -170,18 +112,15 @@ fn a_permit_can_go_anywhere_and_shows_little() {
 
 #[test]
 fn a_number_of_permits_from_a_configuration_is_checked() {
-    let refused = Permits::try_new(0).unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        "there must be at least 1 permit, got 0"
-    );
+    let refused = Permits::try_new(0).unwrap_err().to_string();
+    assert_eq!(refused, "there must be at least 1 permit, got 0");
     for n in [1, u32::MAX] {
         assert_eq!(Permits::try_new(n).unwrap().limit(), n);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_stream_does_not_starve_other_requests() {
+async fn an_idle_stream_does_not_starve_other_requests_and_is_not_refused() {
     let permits = Permits::new(1);
     let held = permits.try_acquire();
     let mut calls = Box::pin(stream::iter([1]).concurrent(permits.clone(), std::future::ready));
@@ -192,4 +131,6 @@ async fn an_idle_stream_does_not_starve_other_requests() {
     drop(permits.acquire().await);
     assert_eq!(since(start), 10);
     assert_eq!(calls.next().await, Some(1));
+    let stats = permits.stats();
+    assert_eq!((stats.passed, stats.refused), (3, 0));
 }

@@ -1,9 +1,21 @@
 //! A limit that is resized while requests wait.
 
+use std::task::Poll;
+
 use paceline::concurrency::Permits;
+use paceline::concurrency::future::AcquirePermits;
 use testkit::wakes::Driven;
 
-use crate::timed::{ms, now, since, sleep};
+use crate::timed::{now, since};
+
+/// The cost and the capacity of a request that is refused for ever.
+fn refused(request: &mut Driven<AcquirePermits>) -> (u32, u32) {
+    let Poll::Ready(Err(refused)) = request.poll() else {
+        panic!("it is too large");
+    };
+    let never = refused.too_costly().unwrap();
+    (never.cost(), never.capacity())
+}
 
 #[test]
 fn with_no_permits_nothing_passes_until_there_are_some() {
@@ -30,8 +42,7 @@ fn a_request_that_became_too_large_is_refused_when_it_is_the_head() {
     let mut first = Driven::new(permits.acquire());
     let mut dear = Driven::new(permits.acquire_many(4));
     let mut last = Driven::new(permits.acquire());
-    assert!(first.poll().is_pending());
-    assert!(dear.poll().is_pending());
+    assert!(first.poll().is_pending() && dear.poll().is_pending());
     assert!(last.poll().is_pending());
 
     permits.resize(3);
@@ -42,11 +53,7 @@ fn a_request_that_became_too_large_is_refused_when_it_is_the_head() {
     drop(held);
     let _first = first.poll();
     assert!(dear.is_woken());
-    let std::task::Poll::Ready(Err(refused)) = dear.poll() else {
-        panic!("four of three");
-    };
-    let never = refused.too_costly().unwrap();
-    assert_eq!((never.cost(), never.capacity()), (4, 3));
+    assert_eq!(refused(&mut dear), (4, 3));
     assert!(last.is_woken());
     assert!(last.poll().is_ready());
 }
@@ -69,28 +76,6 @@ fn a_request_that_was_too_large_for_a_while_passes_after_growth() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn growing_shortens_a_cooldown_wait_and_shrinking_makes_it_longer() {
-    let start = now();
-    let permits = Permits::new(2).with_cooldown(ms(100));
-    let (one, two) = (permits.try_acquire(), permits.try_acquire());
-    drop(one);
-    sleep(40).await;
-    drop(two);
-
-    let waits = tokio::spawn(permits.acquire());
-    sleep(10).await;
-    permits.resize(1);
-    drop(waits.await.unwrap());
-    assert_eq!(since(start), 140, "both had to come back");
-
-    let waits = tokio::spawn(permits.acquire());
-    sleep(10).await;
-    permits.resize(2);
-    drop(waits.await.unwrap());
-    assert_eq!(since(start), 150);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_head_that_is_too_large_and_idle_does_not_starve_the_waiters_behind_it() {
     let permits = Permits::new(2);
     let held = permits.try_acquire_many(2);
@@ -104,9 +89,5 @@ async fn a_head_that_is_too_large_and_idle_does_not_starve_the_waiters_behind_it
 
     drop(behind.await.unwrap());
     assert_eq!(since(start), 10);
-    let std::task::Poll::Ready(Err(refused)) = dear.poll() else {
-        panic!("two of one");
-    };
-    let never = refused.too_costly().unwrap();
-    assert_eq!((never.cost(), never.capacity()), (2, 1));
+    assert_eq!(refused(&mut dear), (2, 1));
 }

@@ -1,8 +1,10 @@
 //! `acquire_within` of permits, and what permits count.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use futures::FutureExt;
+use paceline::concurrency::future::AcquirePermits;
 use paceline::concurrency::{KeyedPermits, Permits};
-use paceline::prelude::*;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
@@ -89,11 +91,18 @@ async fn one_that_is_dropped_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_has_ended_is_polled_in_vain() {
-    let mut done = Driven::new(Permits::new(1).acquire_within(ms(1)));
-    assert!(done.poll().is_ready());
-    let again = std::panic::AssertUnwindSafe(|| done.poll());
-    assert!(std::panic::catch_unwind(again).is_err());
+async fn one_that_has_ended_is_polled_in_vain_as_one_without_a_time() {
+    fn panics_at_its_second_poll<F: Future>(request: F) {
+        let mut request = Driven::new(request);
+        assert!(request.poll().is_ready());
+        let again = catch_unwind(AssertUnwindSafe(|| drop(request.poll())));
+        let message = again.unwrap_err();
+        let message = message.downcast_ref::<String>().unwrap();
+        assert_eq!(message, "polled after it was ready");
+    }
+    let permits = Permits::new(2);
+    panics_at_its_second_poll(permits.acquire());
+    panics_at_its_second_poll(permits.acquire_within(ms(1)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,19 +125,6 @@ async fn stats_count_requests_and_not_permits() {
     assert_eq!((stats.held_back, stats.waiting), (1, 0));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_stream_that_waits_for_permits_is_not_counted_as_refused() {
-    let permits = Permits::new(1);
-    let work = |item: u32| async move {
-        sleep(10).await;
-        item
-    };
-    let calls = futures::stream::iter(0..5).concurrent(permits.clone(), work);
-    assert_eq!(futures::StreamExt::count(calls).await, 5);
-    let stats = permits.stats();
-    assert_eq!((stats.passed, stats.refused), (5, 0));
-}
-
 /// Each of `count` calls takes this long, one after the other for each permit.
 async fn calls(permits: &Permits, count: u32, millis: u64) {
     let calls = (0..count).map(|_| {
@@ -143,10 +139,7 @@ async fn calls(permits: &Permits, count: u32, millis: u64) {
     }
 }
 
-fn waiters(
-    permits: &Permits,
-    costs: &[u32],
-) -> Vec<Driven<paceline::concurrency::future::AcquirePermits>> {
+fn waiters(permits: &Permits, costs: &[u32]) -> Vec<Driven<AcquirePermits>> {
     let waiters = costs.iter().map(|cost| {
         let mut waiter = Driven::new(permits.acquire_many(*cost));
         assert!(waiter.poll().is_pending());
@@ -195,12 +188,8 @@ async fn a_request_is_never_refused_for_an_estimate_while_a_permit_is_free() {
     for _ in 0..200 {
         let permit = permits.acquire_within(ms(0)).await;
         assert!(permit.is_ok());
-        assert!(
-            permits
-                .acquire_within(ms(9))
-                .now_or_never()
-                .is_some_and(|end| end.is_err())
-        );
+        let refused = permits.acquire_within(ms(9)).now_or_never();
+        assert!(refused.is_some_and(|end| end.is_err()));
         sleep(10).await;
     }
     let _permit = permits.acquire_within(ms(0)).await;
@@ -246,9 +235,6 @@ async fn with_the_newest_first_the_estimate_counts_no_waiter_ahead() {
     let _ahead = waiters(&permits, &[1, 1, 1]);
     assert_eq!(refused_in(&permits), Some(250), "from then on it is first");
     jump(ms(250)).await;
-    assert_eq!(
-        refused_in(&permits),
-        Some(350),
-        "held for 100, then for 250 so far"
-    );
+    // Held for 100, then for 250 so far.
+    assert_eq!(refused_in(&permits), Some(350));
 }

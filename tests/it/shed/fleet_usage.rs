@@ -33,21 +33,6 @@ fn admission_follows_the_table() {
 }
 
 #[test]
-fn a_finished_request_makes_room_for_another_of_its_kind_and_of_the_other() {
-    let usage = FleetUsage::new(2, 1);
-    let critical = usage.admit(Class::Critical).unwrap();
-    let sheddable = usage.admit(Class::Sheddable(0)).unwrap();
-    assert!(usage.admit(Class::Sheddable(0)).is_none());
-    drop(sheddable);
-    let again = usage.admit(Class::Sheddable(0)).unwrap();
-    let beyond = usage.admit(Class::Critical).unwrap();
-    drop(again);
-    assert!(usage.admit(Class::Sheddable(0)).is_none(), "two critical");
-    drop((critical, beyond));
-    assert!(usage.admit(Class::Sheddable(0)).is_some());
-}
-
-#[test]
 fn clones_count_together_and_a_permit_may_be_dropped_in_another_thread() {
     let usage = FleetUsage::new(1, 0);
     let other = usage.clone();
@@ -55,21 +40,6 @@ fn clones_count_together_and_a_permit_may_be_dropped_in_another_thread() {
     assert!(usage.admit(Class::Sheddable(0)).is_none());
     thread::spawn(move || drop(permit)).join().unwrap();
     assert!(usage.admit(Class::Sheddable(0)).is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_is_cancelled_is_no_longer_under_way() {
-    let usage = FleetUsage::new(1, 0);
-    let handle = usage.clone();
-    let task = tokio::spawn(async move {
-        let _under_way = handle.admit(Class::Sheddable(0));
-        std::future::pending::<()>().await;
-    });
-    tokio::task::yield_now().await;
-    assert_eq!(in_use(&usage), (0, 1));
-    task.abort();
-    assert!(task.await.unwrap_err().is_cancelled());
-    assert_eq!(in_use(&usage), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]

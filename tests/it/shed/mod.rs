@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use paceline::shed::{Class, FleetUsage, WorkerUtilization};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::timed::{ms, now, sleep_until};
@@ -81,6 +82,11 @@ const fn importance(kind: char) -> Class {
 fn in_use(usage: &FleetUsage) -> (u32, u32) {
     let in_use = usage.in_use();
     (in_use.critical, in_use.sheddable)
+}
+
+/// How many tasks the runtime has.
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
 }
 
 /// What was woken has run.

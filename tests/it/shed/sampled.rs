@@ -6,18 +6,23 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use paceline::shed::{Class, Sensor, WorkerUtilization};
-use testkit::clock::jump;
+use testkit::clock::{jump, paused_runtime};
 use tokio::runtime::Builder;
 
-use super::{Dial, Timeline, quietly, settled};
+use super::{Dial, Timeline, quietly, settled, tasks};
 use crate::timed::{ms, sleep};
 
 const ALL: Class = Class::Sheddable(0);
-const REST: f64 = -28.0 / 120.0;
+const HOUR: Duration = Duration::from_secs(3600);
+/// Of a ramp of 120 s.
+#[track_caller]
+fn assert_amount(shedder: &WorkerUtilization, seconds: f64) {
+    assert_eq!(shedder.amount().to_bits(), (seconds / 120.0).to_bits());
+}
 
 #[track_caller]
 fn assert_at_rest(shedder: &WorkerUtilization) {
-    assert_eq!(shedder.amount().to_bits(), REST.to_bits());
+    assert_amount(shedder, -28.0);
     assert_eq!(shedder.utilization(), None);
     assert!((0..100).all(|_| shedder.admits(ALL)));
 }
@@ -27,7 +32,7 @@ async fn half_shed(dial: &Dial) -> (WorkerUtilization, Timeline) {
     let shedder = dial.shedder();
     let timeline = Timeline::of(&shedder).await;
     timeline.at(88_000).await;
-    assert_eq!(shedder.share_shed(ALL).to_bits(), 0.5_f64.to_bits());
+    assert_amount(&shedder, 60.0);
     (shedder, timeline)
 }
 
@@ -78,20 +83,12 @@ async fn a_type_can_be_a_sensor() {
 #[tokio::test(start_paused = true)]
 async fn the_task_ends_with_the_last_clone() {
     let dial = Dial::at(1.0);
-    let shedder = dial
-        .shedder()
-        .try_with_period(Duration::from_secs(3600))
-        .unwrap();
+    let shedder = dial.shedder().try_with_period(HOUR).unwrap();
     let _ = Timeline::of(&shedder).await;
     let clone = shedder.clone();
     drop(shedder);
     settled().await;
     assert!(dial.is_in_use());
-    let tasks = || {
-        tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks()
-    };
     assert_eq!(tasks(), 1);
     drop(clone);
     assert!(!dial.is_in_use());
@@ -107,10 +104,7 @@ fn clones_in_many_threads_start_one_task() {
         .build()
         .unwrap();
     let dial = Dial::at(0.5);
-    let shedder = dial
-        .shedder()
-        .try_with_period(Duration::from_secs(3600))
-        .unwrap();
+    let shedder = dial.shedder().try_with_period(HOUR).unwrap();
     runtime.block_on(async {
         let requests = (0..64).map(|_| {
             let shedder = shedder.clone();
@@ -120,9 +114,8 @@ fn clones_in_many_threads_start_one_task() {
             assert!(request.await.unwrap());
         }
         // The requests have ended, and one task is left, which has taken its first sample.
-        let metrics = tokio::runtime::Handle::current().metrics();
         let left = async {
-            while metrics.num_alive_tasks() != 1 || dial.asked() == 0 {
+            while tasks() != 1 || dial.asked() == 0 {
                 tokio::task::yield_now().await;
             }
         };
@@ -132,30 +125,22 @@ fn clones_in_many_threads_start_one_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_reading_the_amount_stays_for_three_periods_and_is_at_rest_then() {
+async fn without_a_reading_the_amount_stays_for_three_periods_and_begins_at_rest_then() {
     let dial = Dial::at(1.0);
     let (shedder, timeline) = half_shed(&dial).await;
     dial.set(f64::NAN);
     timeline.at(90_999).await;
-    assert_eq!(shedder.share_shed(ALL).to_bits(), 0.5_f64.to_bits());
+    assert_amount(&shedder, 60.0);
     assert_eq!(shedder.utilization(), Some(1.0));
     timeline.at(91_000).await;
     assert_at_rest(&shedder);
-}
 
-#[tokio::test(start_paused = true)]
-async fn after_silence_it_begins_as_a_fresh_process_does() {
-    let dial = Dial::at(1.0);
-    let (shedder, timeline) = half_shed(&dial).await;
-    dial.set(f64::NAN);
     timeline.at(100_000).await;
     dial.set(1.0);
-    timeline.at(101_000).await;
-    assert_eq!(shedder.amount().to_bits(), REST.to_bits());
-    timeline.at(129_000).await;
-    assert_eq!(shedder.amount().to_bits(), 0_f64.to_bits());
-    timeline.at(130_000).await;
-    assert!(shedder.amount() > 0.0);
+    for (at, amount) in [(101_000, -28.0), (129_000, 0.0), (130_000, 1.0)] {
+        timeline.at(at).await;
+        assert_amount(&shedder, amount);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +151,7 @@ async fn after_a_gap_of_two_samples_the_next_reading_counts_for_the_gap_too() {
     timeline.at(89_900).await;
     dial.set(1.0);
     timeline.at(90_000).await;
-    assert_eq!(shedder.amount().to_bits(), (62.0_f64 / 120.0).to_bits());
+    assert_amount(&shedder, 62.0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +172,7 @@ async fn a_sensor_that_panics_has_no_reading_and_is_asked_again() {
     timeline.at(92_000).await;
     assert_eq!(shedder.utilization(), Some(1.0));
     timeline.at(152_000).await;
-    assert_eq!(shedder.amount().to_bits(), (32.0_f64 / 120.0).to_bits());
+    assert_amount(&shedder, 32.0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,7 +181,7 @@ async fn while_its_task_is_blocked_for_three_periods_it_is_at_rest() {
     let (shedder, _) = half_shed(&dial).await;
     let asked = dial.asked();
     jump_at_once(ms(2_999));
-    assert_eq!(shedder.share_shed(ALL).to_bits(), 0.5_f64.to_bits());
+    assert_amount(&shedder, 60.0);
     jump_at_once(ms(1));
     assert_eq!(dial.asked(), asked, "the task is blocked");
     assert_at_rest(&shedder);
@@ -208,45 +193,32 @@ async fn a_late_sample_counts_for_the_time_since_the_one_before() {
     let (shedder, timeline) = half_shed(&dial).await;
     jump(ms(2_500)).await;
     settled().await;
-    assert_eq!(shedder.amount().to_bits(), (62.5_f64 / 120.0).to_bits());
+    assert_amount(&shedder, 62.5);
     // The next one comes a period later.
     let asked = dial.asked();
     timeline.at(91_499).await;
     assert_eq!(dial.asked(), asked);
     timeline.at(91_500).await;
-    assert_eq!(shedder.amount().to_bits(), (63.5_f64 / 120.0).to_bits());
+    assert_amount(&shedder, 63.5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_slept_for_an_hour_sheds_nothing_when_it_wakes_up() {
     let dial = Dial::at(1.0);
     let (shedder, _) = half_shed(&dial).await;
-    jump(Duration::from_secs(3600)).await;
+    jump(HOUR).await;
     settled().await;
-    assert_eq!(shedder.amount().to_bits(), REST.to_bits());
+    assert_amount(&shedder, -28.0);
     assert!((0..100).all(|_| shedder.admits(ALL)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sample_counts_for_no_longer_than_the_delay() {
-    let shedder = Dial::at(1.0).shedder().try_with_period(ms(60_000)).unwrap();
-    let timeline = Timeline::of(&shedder).await;
-    timeline.at(60_000).await;
-    assert_eq!(shedder.amount().to_bits(), 0_f64.to_bits());
-    timeline.at(120_000).await;
-    assert_eq!(shedder.amount().to_bits(), (28.0_f64 / 120.0).to_bits());
 }
 
 #[test]
 fn it_is_at_rest_when_its_runtime_has_ended_and_starts_anew_in_the_next_one() {
     let dial = Dial::at(1.0);
-    let (first, second) = (
-        testkit::clock::paused_runtime(),
-        testkit::clock::paused_runtime(),
-    );
+    let (first, second) = (paused_runtime(), paused_runtime());
     let (shedder, _) = first.block_on(half_shed(&dial));
     drop(first);
-    assert_eq!(shedder.amount().to_bits(), REST.to_bits());
+    assert_amount(&shedder, -28.0);
     assert!(
         (0..100).all(|_| shedder.admits(ALL)),
         "outside a runtime too"
@@ -256,7 +228,7 @@ fn it_is_at_rest_when_its_runtime_has_ended_and_starts_anew_in_the_next_one() {
         let timeline = Timeline::of(&shedder).await;
         assert_eq!(dial.asked(), asked + 1);
         timeline.at(88_000).await;
-        assert_eq!(shedder.share_shed(ALL).to_bits(), 0.5_f64.to_bits());
+        assert_amount(&shedder, 60.0);
     });
 }
 
@@ -266,7 +238,7 @@ fn outside_a_runtime_nothing_is_shed_and_no_sample_is_taken() {
     let shedder = dial.shedder();
     assert_at_rest(&shedder);
     assert_eq!((dial.asked(), shedder.stats()[0].admitted), (0, 100));
-    testkit::clock::paused_runtime().block_on(async {
+    paused_runtime().block_on(async {
         let _ = Timeline::of(&shedder).await;
         assert_eq!(dial.asked(), 1);
     });
@@ -282,17 +254,11 @@ fn in_a_runtime_without_timers_nothing_is_shed_and_the_next_runtime_samples() {
         settled().await;
         assert_at_rest(&shedder);
         settled().await;
-        let alive = tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks();
-        assert_eq!(
-            (dial.asked(), alive),
-            (0, 1),
-            "not one task for each request"
-        );
+        let asked = dial.asked();
+        assert_eq!((asked, tasks()), (0, 1), "not one task for each request");
     });
     drop(without);
-    testkit::clock::paused_runtime().block_on(async {
+    paused_runtime().block_on(async {
         let _ = half_shed(&dial).await;
         let _ = Timeline::of(&shedder).await;
         assert_eq!(shedder.utilization(), Some(1.0));
@@ -308,10 +274,7 @@ fn a_request_while_its_runtime_shuts_down_is_admitted() {
         }
     }
     let shedder = Dial::at(1.0).shedder();
-    let (first, second) = (
-        testkit::clock::paused_runtime(),
-        testkit::clock::paused_runtime(),
-    );
+    let (first, second) = (paused_runtime(), paused_runtime());
     let asks = AsksAtItsEnd(shedder.clone());
     first.block_on(async {
         tokio::spawn(async move {

@@ -11,19 +11,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use paceline::concurrency::Permits;
 use paceline::shed::{BusyPermits, CgroupCpu, CgroupPressure, QueueDelay, Sensor};
-use tokio::runtime::{self, Handle};
+use tokio::runtime;
 use tokio::task::yield_now;
 
+use super::tasks;
 use crate::timed::{ms, sleep};
-
-#[test]
-fn a_closure_is_a_sensor() {
-    fn read(mut sensor: impl Sensor) -> [f64; 2] {
-        [sensor.utilization(), sensor.utilization()]
-    }
-    let mut readings = [0.25, 0.5].into_iter();
-    assert_eq!(read(move || readings.next().unwrap()), [0.25, 0.5]);
-}
 
 #[tokio::test(start_paused = true)]
 async fn permits_in_use_are_a_share_of_all_and_a_pause_has_none() {
@@ -48,6 +40,15 @@ fn delay() -> QueueDelay {
     QueueDelay::new().with_range(Duration::ZERO, ms(100))
 }
 
+/// After its first readings, which are none and no delay.
+async fn running() -> QueueDelay {
+    let mut sensor = delay();
+    assert!(sensor.utilization().is_nan());
+    sleep(1_005).await;
+    assert_eq!(sensor.utilization(), 0.0);
+    sensor
+}
+
 /// No task runs for `millis`.
 fn block(millis: u64) {
     // `advance` moves the clock at its first poll, and yields then.
@@ -62,21 +63,8 @@ async fn probed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_runtime_has_no_delay_and_the_first_reading_is_none() {
-    let mut sensor = delay();
-    assert!(sensor.utilization().is_nan());
-    for _ in 0..3 {
-        sleep(1_000).await;
-        assert_eq!(sensor.utilization(), 0.0);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_mean_counts_each_probe_that_was_or_would_have_been_due() {
-    let mut sensor = delay();
-    sensor.utilization();
-    sleep(1_005).await;
-    assert_eq!(sensor.utilization(), 0.0);
+    let mut sensor = running().await;
     // Delays of 100, 90 … 0 ms.
     block(105);
     probed().await;
@@ -90,10 +78,7 @@ async fn the_mean_counts_each_probe_that_was_or_would_have_been_due() {
 
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_has_not_run_yet_counts_with_its_delay_so_far() {
-    let mut sensor = delay();
-    sensor.utilization();
-    sleep(1_005).await;
-    sensor.utilization();
+    let mut sensor = running().await;
     block(25);
     // 20, 10 and 0 ms.
     assert_eq!(sensor.utilization(), 0.1);
@@ -117,10 +102,7 @@ async fn the_start_of_the_probe_counts_too() {
 
 #[tokio::test(start_paused = true)]
 async fn two_readings_with_no_probe_between_have_one_value() {
-    let mut sensor = delay();
-    sensor.utilization();
-    sleep(1_005).await;
-    assert_eq!(sensor.utilization(), 0.0);
+    let mut sensor = running().await;
     sleep(1).await;
     assert!(sensor.utilization().is_nan());
 }
@@ -158,7 +140,6 @@ fn a_range_that_does_not_rise_panics_where_it_is_given() {
 
 #[tokio::test(start_paused = true)]
 async fn the_probe_ends_with_the_sensor() {
-    let tasks = || Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let mut sensor = delay();
     assert_eq!(tasks(), before);
@@ -279,11 +260,7 @@ async fn processor_time_is_a_share_of_the_limit_since_the_last_reading() {
 #[tokio::test(start_paused = true)]
 async fn the_fullest_limit_is_read_that_of_a_parent_with_what_all_its_children_use() {
     let folder = Folder::new("parents");
-    let (top, pod, own) = (
-        folder.cgroup("top"),
-        folder.cgroup("top/pod"),
-        folder.cgroup("top/pod/own"),
-    );
+    let [top, pod, own] = ["top", "top/pod", "top/pod/own"].map(|name| folder.cgroup(name));
     limit(&top, "max 100000\n");
     limit(&pod, "100000 100000\n");
     limit(&own, "50000 100000\n");

@@ -1,6 +1,7 @@
 //! What each kind of queue is worth when requests come twice as fast as they can be served, and an answer is useful for half a
 //! second.
 
+use std::convert;
 use std::ops::AddAssign;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ const IN_TIME: u64 = 500;
 /// A permit that comes later is of no use to a call.
 const WITHIN: u64 = IN_TIME - CALL;
 const OVERLOADED_AFTER: Duration = Duration::from_millis(100);
+
+type Kind = fn(Permits) -> Permits;
 
 /// How many requests were answered in time, too late, and not at all.
 #[derive(Debug, Default, Eq, PartialEq)]
@@ -65,46 +68,58 @@ async fn overload(permits: Permits, within: Option<u64>, patience: Duration) -> 
     ends
 }
 
-const fn ends(useful: u32, late: u32, refused: u32, at_once: u32) -> Ends {
-    Ends {
-        useful,
-        late,
-        refused,
-        at_once,
+#[tokio::test(start_paused = true)]
+async fn the_newest_first_and_an_estimate_keep_answers_in_time_and_the_order_of_arrival_does_not() {
+    let newest_first = |permits: Permits| permits.with_newest_first(OVERLOADED_AFTER);
+    let estimated = Permits::with_estimated_wait;
+    let (waits_on, gives_up) = (Duration::MAX, ms(IN_TIME));
+    let within = Some(WITHIN);
+    for (name, kind, within, patience, ends) in [
+        (
+            "in order",
+            convert::identity as Kind,
+            None,
+            waits_on,
+            [90, 900, 0, 0],
+        ),
+        ("newest first", newest_first, None, waits_on, [990, 0, 0, 0]),
+        (
+            "in order, impatient",
+            convert::identity,
+            None,
+            gives_up,
+            [90, 900, 900, 0],
+        ),
+        (
+            "newest first, impatient",
+            newest_first,
+            None,
+            gives_up,
+            [990, 0, 950, 0],
+        ),
+        (
+            "in order, within",
+            convert::identity,
+            within,
+            waits_on,
+            [990, 0, 920, 0],
+        ),
+        (
+            "estimated, within",
+            estimated,
+            within,
+            waits_on,
+            [990, 0, 961, 961],
+        ),
+    ] {
+        let [useful, late, refused, at_once] = ends;
+        let expected = Ends {
+            useful,
+            late,
+            refused,
+            at_once,
+        };
+        let answered = overload(kind(Permits::new(10)), within, patience).await;
+        assert_eq!(answered, expected, "{name}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_order_of_arrival_nearly_every_answer_is_late_and_with_the_newest_first_none() {
-    let newest = || Permits::new(10).with_newest_first(OVERLOADED_AFTER);
-    let waits_on = Duration::MAX;
-    assert_eq!(
-        overload(Permits::new(10), None, waits_on).await,
-        ends(90, 900, 0, 0)
-    );
-    assert_eq!(overload(newest(), None, waits_on).await, ends(990, 0, 0, 0));
-
-    let gives_up = ms(IN_TIME);
-    assert_eq!(
-        overload(Permits::new(10), None, gives_up).await,
-        ends(90, 900, 900, 0)
-    );
-    assert_eq!(
-        overload(newest(), None, gives_up).await,
-        ends(990, 0, 950, 0)
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn with_an_estimate_every_request_that_would_be_late_is_refused_at_once() {
-    let permits = Permits::new(10);
-    assert_eq!(
-        overload(permits, Some(WITHIN), Duration::MAX).await,
-        ends(990, 0, 920, 0)
-    );
-    let permits = Permits::new(10).with_estimated_wait();
-    assert_eq!(
-        overload(permits, Some(WITHIN), Duration::MAX).await,
-        ends(990, 0, 961, 961)
-    );
 }

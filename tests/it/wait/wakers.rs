@@ -1,7 +1,6 @@
 //! Wakers that use the limit when they wake or are dropped, and policies that panic.
 
 use std::cell::Cell;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,8 +18,7 @@ use crate::timed::{ms, now, since};
 
 claims! {
     bare:
-    a_waker_may_ask_the_limit: in_order fair,
-    a_waker_may_cancel_a_request: in_order fair,
+    a_waker_may_ask_the_limit_and_cancel_a_request: in_order fair,
 }
 
 claims! {
@@ -98,36 +96,33 @@ async fn use_up_the_budget() {
     .await;
 }
 
-fn a_waker_may_ask_the_limit<K: Kind>() {
-    for cooldown in [0, 100] {
-        runtime_with_threads(1).block_on(async {
-            let limit = K::new(2, ms(cooldown));
-            let held = limit.try_acquire(2);
-            let mut first = limit.acquire(1);
-            assert!(poll!(&mut first).is_pending());
-            let mut second = limit.acquire(2);
-            joins(&mut second, &Waker::from(Arc::new(Asks(limit.clone()))));
-            use_up_the_budget().await;
-            drop(first);
-            drop(held);
-        });
-    }
+/// The second of two requests is queued with `waker`, which is woken on the spot when the first is dropped.
+async fn wakes_on_the_spot<K: Kind>(limit: &K, waker: &Waker, queued: impl FnOnce(Request)) {
+    let held = limit.try_acquire(2);
+    let mut first = limit.acquire(1);
+    assert!(poll!(&mut first).is_pending());
+    let mut second = limit.acquire(2);
+    joins(&mut second, waker);
+    queued(second);
+    use_up_the_budget().await;
+    drop(first);
+    drop(held);
 }
 
-fn a_waker_may_cancel_a_request<K: Kind>() {
+fn a_waker_may_ask_the_limit_and_cancel_a_request<K: Kind>() {
     for cooldown in [0, 10] {
         runtime_with_threads(1).block_on(async {
             let limit = K::new(2, ms(cooldown));
-            let held = limit.try_acquire(2);
-            let mut first = limit.acquire(1);
-            assert!(poll!(&mut first).is_pending());
+            let asks = Waker::from(Arc::new(Asks(limit.clone())));
+            let mut queued = None;
+            wakes_on_the_spot(&limit, &asks, |request| queued = Some(request)).await;
+            drop(queued);
+
+            let limit = K::new(2, ms(cooldown));
             let cancels = Arc::new(Cancels::default());
-            let mut second = limit.acquire(2);
-            joins(&mut second, &Waker::from(Arc::clone(&cancels)));
-            cancels.0.lock().unwrap().replace(second);
-            use_up_the_budget().await;
-            drop(first);
-            drop(held);
+            let waker = Waker::from(Arc::clone(&cancels));
+            let keeps = |request| *cancels.0.lock().unwrap() = Some(request);
+            wakes_on_the_spot(&limit, &waker, keeps).await;
             drop(limit.acquire(1).await);
         });
     }
@@ -149,14 +144,10 @@ async fn a_waker_may_ask_the_limit_when_it_is_dropped<K: Kind>() {
         drop(waiters.remove(0));
         drop(waiters.remove(0));
         jump(ms(cooldown)).await;
-        joins_or_passes(&mut waiters[0], &waker());
+        let _ = waiters[0].as_mut().poll(&mut Context::from_waker(&waker()));
         drop(waiters);
         assert_eq!(limit.waiting(), 0);
     }
-}
-
-fn joins_or_passes(request: &mut Request, waker: &Waker) {
-    let _ = request.as_mut().poll(&mut Context::from_waker(waker));
 }
 
 async fn a_waker_that_is_woken_by_the_timer_on_the_spot_may_ask_the_limit<K: Kind>() {
@@ -188,98 +179,61 @@ async fn a_waker_may_wake_another_waiter_and_ask_for_it<K: Kind>() {
     assert_eq!(since(start), 20);
 }
 
-/// An interval that panics when a test says so.
+/// An interval whose method of this name panics.
 #[derive(Clone, Debug)]
-struct Panics {
-    interval: Interval,
-    is_due: Arc<AtomicBool>,
-}
+struct Panics(Interval);
 
 thread_local! {
-    static PEEKS_PANIC: Cell<bool> = const { Cell::new(false) };
+    static PANICS: Cell<&'static str> = const { Cell::new("") };
 }
 
 impl Policy for Panics {
     type State = <Interval as Policy>::State;
 
     fn fresh(&self, now: Tick) -> Self::State {
-        self.interval.fresh(now)
+        self.0.fresh(now)
     }
 
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u32) -> Decision {
-        assert!(
-            !self.is_due.load(Ordering::Relaxed),
-            "a policy must not panic"
-        );
-        self.interval.decide(state, now, cost)
+        assert_ne!(PANICS.get(), "decide");
+        self.0.decide(state, now, cost)
     }
 
     fn peek(&self, state: &Self::State, now: Tick, cost: u32) -> Decision {
-        assert!(!PEEKS_PANIC.get(), "a policy must not panic");
-        self.interval.peek(state, now, cost)
+        assert_ne!(PANICS.get(), "peek");
+        self.0.peek(state, now, cost)
     }
 
     fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
-        self.interval.refund(state, now, cost);
+        self.0.refund(state, now, cost);
     }
 
     fn retune(&self, old: &Self, state: &mut Self::State, now: Tick) {
-        self.interval.retune(&old.interval, state, now);
+        self.0.retune(&old.0, state, now);
     }
 
     fn settled_at(&self, state: &Self::State) -> Tick {
-        self.interval.settled_at(state)
+        self.0.settled_at(state)
     }
 }
 
+/// It decides for the head, and when the head has passed it is asked when the next waiter could.
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_panics_for_the_head_leaves_a_queue_that_works() {
-    let is_due = Arc::new(AtomicBool::new(false));
-    let interval = Interval::every(ms(100));
-    let limit = Panics {
-        interval,
-        is_due: Arc::clone(&is_due),
-    }
-    .shared();
-    limit.acquire(1).await.unwrap();
-    let mut first = Box::pin(limit.acquire(1));
-    let mut second = Box::pin(limit.acquire(1));
-    assert!(poll!(&mut first).is_pending());
-    assert!(poll!(&mut second).is_pending());
-    jump(ms(100)).await;
+async fn a_policy_that_panics_for_the_head_or_for_the_next_head_leaves_a_queue_that_works() {
+    for (method, next_passes_in) in [("decide", 0), ("peek", 100)] {
+        let limit = Panics(Interval::every(ms(100))).shared();
+        limit.acquire(1).await.unwrap();
+        let [mut first, mut second] = [(); 2].map(|()| Driven::new(limit.acquire(1)));
+        assert!(first.poll().is_pending() && second.poll().is_pending());
+        jump(ms(100)).await;
 
-    is_due.store(true, Ordering::Relaxed);
-    let panicked = catch_unwind(AssertUnwindSafe(move || {
-        let _ = first.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    }));
-    assert!(panicked.is_err());
-    is_due.store(false, Ordering::Relaxed);
-    second.await.unwrap();
-}
-
-/// It panics when the next waiter is looked at, after the head has passed.
-#[tokio::test(start_paused = true)]
-async fn a_policy_that_panics_for_the_next_head_leaves_a_queue_that_works() {
-    let is_due = Arc::new(AtomicBool::new(false));
-    let interval = Interval::every(ms(100));
-    let limit = Panics {
-        interval,
-        is_due: Arc::clone(&is_due),
+        PANICS.set(method);
+        let panicked = catch_unwind(AssertUnwindSafe(|| first.poll()));
+        PANICS.set("");
+        assert!(panicked.is_err(), "{method}");
+        drop(first);
+        jump(ms(next_passes_in)).await;
+        assert!(second.is_woken(), "{method}");
+        assert!(second.poll().is_ready(), "{method}");
     }
-    .shared();
-    limit.acquire(1).await.unwrap();
-    let mut waiters = [(); 2].map(|()| Driven::new(limit.acquire(1)));
-    for waiter in &mut waiters {
-        assert!(waiter.poll().is_pending());
-    }
-    jump(ms(100)).await;
-
-    let [mut first, second] = waiters;
-    PEEKS_PANIC.set(true);
-    let panicked = catch_unwind(AssertUnwindSafe(|| first.poll()));
-    PEEKS_PANIC.set(false);
-    assert!(panicked.is_err());
-    drop(first);
-    jump(ms(100)).await;
-    assert!(second.is_woken());
 }
