@@ -414,6 +414,7 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     #[doc(alias("check", "check_n", "tryConsume"))]
+    #[inline]
     pub fn try_acquire(&self, cost: u32) -> Decision {
         let decision = self.try_decide(Intent::Acquire, cost);
         if let Some(observer) = self.reporter.observer() {
@@ -538,6 +539,7 @@ impl<P: Policy> Shared<P> {
     }
 
     /// Asks as a handle that is not queued, whether or not this one is.
+    #[inline]
     pub(super) fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
         try_decide(&self.queue, &mut Position::None, intent, cost)
     }
@@ -907,6 +909,7 @@ impl<P: Policy> Drop for Shared<P> {
 const PASS: Answer = Poll::Ready(Ok(Decision::Pass));
 
 /// Asks without being queued.
+#[inline]
 fn try_decide<P: Policy>(
     queue: &LimitHandle<P>,
     position: &mut Position,

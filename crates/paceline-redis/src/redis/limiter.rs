@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::remote::{
-    CallError, Change, KeyQueue, LimitHandle, ServerError, WaitMode, without_fault,
+    CallError, Change, KeyQueue, RemoteLimit, ServerError, WaitMode, without_fault,
 };
 use paceline::config::ConfigError;
 use paceline::feedback::Feedback;
@@ -44,13 +44,13 @@ use super::policy::RedisPolicy;
 /// later stays counted, even if then the dropped one cannot be given back.
 #[derive(Clone, Debug)]
 pub struct RedisLimiter<P: RedisPolicy> {
-    pub(super) handle: LimitHandle<P, Connector>,
+    pub(super) handle: RemoteLimit<P, Connector>,
 }
 
 impl<P: RedisPolicy> RedisLimiter<P> {
     pub(super) const fn new(queue: Arc<KeyQueue<P, Connector>>, reporter: Reporter) -> Self {
         Self {
-            handle: LimitHandle::new(queue, reporter),
+            handle: RemoteLimit::new(queue, reporter),
         }
     }
 

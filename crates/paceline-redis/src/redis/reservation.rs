@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use crate::remote::{CallError, LimitHandle, ServerError};
+use crate::remote::{CallError, RemoteLimit, ServerError};
 use paceline::limiter::AcquireError;
 
 use super::connector::Connector;
@@ -114,7 +114,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
 #[derive(Debug)]
 #[must_use = "settle it with what the request has cost; dropped, the estimate stays spent"]
 pub struct RedisReservation<P: RedisPolicy> {
-    handle: LimitHandle<P, Connector>,
+    handle: RemoteLimit<P, Connector>,
     estimate: u32,
 }
 

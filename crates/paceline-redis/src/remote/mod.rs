@@ -4,7 +4,7 @@
 //! A caller joins the [`KeyQueue`] of its key. The queue is a [`Source`] of the connection's [`Batcher`], whose task collects the
 //! questions of many keys, sends them in one call of the [`Store`], and gives each key its part of the reply.
 //!
-//! A new backend is one folder: an implementation of [`Store`], and what its users see, which is a [`LimitHandle`] or a
+//! A new backend is one folder: an implementation of [`Store`], and what its users see, which is a [`RemoteLimit`] or a
 //! [`LeasePool`] with docs.
 
 mod batcher;
@@ -12,7 +12,6 @@ mod cache;
 mod calls;
 mod connection;
 mod error;
-mod handle;
 mod health;
 mod in_force;
 mod key_cache;
@@ -20,6 +19,7 @@ mod key_queue;
 mod lease_pool;
 mod lease_queue;
 mod lease_table;
+mod limit;
 mod outage_policy;
 mod overrides;
 mod question;
@@ -41,7 +41,6 @@ pub(crate) use batcher::Batcher;
 pub(crate) use connection::{Connection, within};
 pub(crate) use error::Failure;
 pub use error::{CallError, ServerError};
-pub(crate) use handle::LimitHandle;
 pub use health::ServerStats;
 pub(crate) use health::{ServerHealth, ServerRun};
 pub(crate) use key_cache::KeyCache;
@@ -50,6 +49,7 @@ pub use lease_pool::Lease;
 pub(crate) use lease_pool::{LeaseAnswer, LeasePool, LeaseRequest};
 pub(crate) use lease_queue::ClassConfig;
 pub(crate) use lease_table::LeaseId;
+pub(crate) use limit::RemoteLimit;
 pub use outage_policy::OutagePolicy;
 pub(crate) use outage_policy::{Fallback, divided};
 pub(crate) use overrides::{Change, Changes, Override};

@@ -31,8 +31,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::connection::sleep;
 use super::request::{Asked, Undecided};
 use super::{
-    Batcher, CallError, Change, Connection, Decided, Failure, KeyQueue, LimitConfig, LimitHandle,
-    OutagePolicy, ServerError, ServerStats, Task, WaitMode, within,
+    Batcher, CallError, Change, Connection, Decided, Failure, KeyQueue, LimitConfig, OutagePolicy,
+    RemoteLimit, ServerError, ServerStats, Task, WaitMode, within,
 };
 use server::{Rule, Server};
 
@@ -131,7 +131,7 @@ fn retune<P: Rule>(
     Some(())
 }
 
-type Limit<P> = LimitHandle<P, Server<P>>;
+type Limit<P> = RemoteLimit<P, Server<P>>;
 
 impl<P: Rule> Limit<P> {
     /// The same limit, as if a part of it counted requests.

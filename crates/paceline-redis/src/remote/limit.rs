@@ -1,4 +1,4 @@
-//! A handle of a limit. What a store offers its users is such a handle with its docs, and the store's own parameters.
+//! A limit on a server, as its users hold it: what a store offers them is this with its docs, and the parameters of the store.
 
 use core::future::poll_fn;
 use core::iter;
@@ -22,7 +22,7 @@ use super::{GRACE, LimitConfig, RemotePolicy, Return, Store, Task};
 
 /// A handle with its own position in the queue of its process.
 #[derive(Debug)]
-pub(crate) struct LimitHandle<P: RemotePolicy, S: Store> {
+pub(crate) struct RemoteLimit<P: RemotePolicy, S: Store> {
     pub(crate) queue: Arc<KeyQueue<P, S>>,
     pub(crate) reporter: Reporter,
     position: Option<RequestId>,
@@ -34,7 +34,7 @@ pub(crate) struct LimitHandle<P: RemotePolicy, S: Store> {
     deadline: Option<Box<(Tick, Timer)>>,
 }
 
-impl<P: RemotePolicy, S: Store> LimitHandle<P, S> {
+impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
     pub(crate) const fn new(queue: Arc<KeyQueue<P, S>>, reporter: Reporter) -> Self {
         Self {
             queue,
@@ -319,13 +319,13 @@ fn paused(status: Status, pause: Option<Duration>) -> Status {
 }
 
 /// Another handle of the same limit, with its own position in the queue.
-impl<P: RemotePolicy, S: Store> Clone for LimitHandle<P, S> {
+impl<P: RemotePolicy, S: Store> Clone for RemoteLimit<P, S> {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.queue), self.reporter.clone())
     }
 }
 
-impl<P: RemotePolicy, S: Store> Drop for LimitHandle<P, S> {
+impl<P: RemotePolicy, S: Store> Drop for RemoteLimit<P, S> {
     fn drop(&mut self) {
         self.give_up();
     }
