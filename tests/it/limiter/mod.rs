@@ -18,7 +18,6 @@ mod combined;
 mod control;
 mod dyn_limiter;
 mod fair;
-mod fair_schedules;
 mod gate;
 mod keyed;
 mod keyed_full;

@@ -12,12 +12,10 @@ use std::time::Duration;
 use paceline::limiter::{AcquireError, Gate, Limiter};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use testkit::clock::Stopwatch;
+use testkit::clock::{Stopwatch, paused_runtime};
 use testkit::queue::{Oracle, Room, Subject, Visit};
 
-use super::{
-    FairLimit, Grant, KeyedLimit, Kind, PermitLimit, Request, SharedLimit, paused_runtime,
-};
+use crate::kinds::{FairLimit, Grant, KeyedLimit, Kind, PermitLimit, Request, SharedLimit};
 use crate::timed::ms;
 
 #[derive(Clone, Debug)]
