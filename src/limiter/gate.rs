@@ -13,8 +13,8 @@ use super::{AcquireError, Limiter};
 /// It asks whenever it is polled, so that a waiter feels at once what was changed on the limit meanwhile. A timer that has elapsed
 /// is done with before it asks, so that hardly anything is left between the clock reading that counts and the caller.
 ///
-/// It takes part in tokio's cooperative scheduling: a task whose requests all pass at once yields after about 2,000 of them, which
-/// nothing is counted for.
+/// It takes part in tokio's cooperative scheduling: a task whose requests all pass at once yields after about 2,000 of them.
+/// Nothing is counted while it yields.
 ///
 /// ```
 /// use core::future::poll_fn;
@@ -214,7 +214,7 @@ impl<L: Limiter> Drop for Gate<L> {
     }
 }
 
-/// The question to a limiter: may it pass, or what would it answer.
+/// The question to a limiter: to pass now, or whether a request would pass.
 type Ask<L> = fn(&mut L, u32, &mut Context<'_>) -> Poll<Result<Decision, <L as Limiter>::Error>>;
 
 /// The answer for one permit.
