@@ -29,13 +29,13 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(19_620, 19_620),
+        lines: at_most(20_120, 20_120),
         types: at_most(308, 308),
     },
     Crate {
         name: "paceline-redis",
         folder: "crates/paceline-redis/src",
-        lines: at_most(6_480, 6_480),
+        lines: at_most(6_980, 6_980),
         types: at_most(96, 95),
     },
     Crate {
