@@ -209,6 +209,12 @@ impl<T> Group<T> {
         self.weight >= self.max
     }
 
+    /// Whether an item of this weight that arrives `now` completes a group.
+    pub(crate) fn is_due_with(&self, weight: u64, now: Tick) -> bool {
+        let is_first = self.items.is_empty();
+        self.weight.saturating_add(weight) >= self.max || self.clock.is_over(is_first, now)
+    }
+
     /// Whether an item of this weight can join the group. The first item always can.
     fn has_room_for(&self, weight: u64) -> bool {
         self.items.is_empty() || weight <= self.max.saturating_sub(self.weight)

@@ -66,6 +66,12 @@ impl WindowClock {
         self.ends
     }
 
+    /// Whether the window has ended for an item that arrives `now`. A first item may start a window of its own.
+    pub(super) fn is_over(&self, is_first: bool, now: Tick) -> bool {
+        let continues = !is_first || self.start == Window::LastGroup;
+        continues && self.ends.is_some_and(|ends| ends <= now)
+    }
+
     fn restart(&mut self, now: Tick) {
         self.origin = Some(now);
         self.ends = Some(now.after(self.length));

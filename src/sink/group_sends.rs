@@ -43,7 +43,8 @@ pin_project! {
     /// * **Waits** on the inner sink, and only when a group has to leave.
     /// * **Flushes** all items, then the inner sink.
     /// * **Closes** likewise.
-    /// * **Fails** when the inner sink does. The items held stay held, but a group that the inner sink was given is lost: see
+    /// * **Fails** when the inner sink does. The items held stay held, and an item whose send fails is not held: it can be sent
+    ///   again. A group that the inner sink was given is lost: see
     ///   [when the inner sink fails](crate::sink#when-the-inner-sink-fails).
     /// * **Holds** at most `max` items, which [`into_parts`](Self::into_parts) returns.
     /// * **Cancel safety**: dropping a `flush()` or `close()` that waits loses nothing; the items stay held.
@@ -163,18 +164,25 @@ impl<S: Sink<Vec<Item>>, Item> Sink<Item> for GroupSends<S, Item> {
         self.poll_send(Group::is_due, cx)
     }
 
-    fn start_send(mut self: Pin<&mut Self>, item: Item) -> Result<(), S::Error> {
-        let this = self.as_mut().project();
+    fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), S::Error> {
+        let mut this = self.project();
         assert!(
             this.complete.is_empty(),
             "an item was sent before the sink was ready"
         );
-        *this.complete = this.group.push(item, this.clock.now()).unwrap_or_default();
-        // No waker is needed: the next poll of any kind asks again, with the waker of its task.
-        match self.poll_send_complete(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(sent) => sent,
-            Poll::Pending => Ok(()),
+        let now = this.clock.now();
+        let completes = this.group.is_due_with(1, now);
+        // Asked before the item is taken, so that the caller still has it after an error. No waker is needed: the next poll of
+        // any kind asks again, with the waker of its task.
+        let is_ready = completes && {
+            let ready = this.sink.as_mut().poll_ready(&mut Context::from_waker(Waker::noop()));
+            matches!(ready?, Poll::Ready(()))
+        };
+        *this.complete = this.group.push(item, now).unwrap_or_default();
+        if is_ready {
+            return this.sink.start_send(mem::take(this.complete));
         }
+        Ok(())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {

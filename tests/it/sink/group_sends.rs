@@ -168,9 +168,24 @@ async fn into_parts_returns_in_order_the_items_that_a_failing_inner_sink_was_not
     jump(ms(100)).await;
     handle.fail_next();
     assert_eq!(sink.start('b'), Err(Broken), "a had to leave");
+    sink.start('b').unwrap();
     handle.fail_next();
     assert_eq!(sink.close(), Poll::Ready(Err(Broken)));
     assert_eq!(sink.into_inner().into_parts().1, ['a', 'b']);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_whose_send_fails_is_not_held_and_is_sent_once_when_it_is_sent_again() {
+    let (handle, mut sink) = groups(3);
+    handle.accept_all();
+    feed(&mut sink, "ab");
+    handle.fail_next();
+    assert_eq!(sink.start('c'), Err(Broken), "the group was full with c");
+    feed(&mut sink, "cd");
+    assert!(sink.flush().is_ready());
+    let taken = taken_ms(&handle).into_iter();
+    let groups: Vec<_> = taken.map(|(_, group)| String::from_iter(group)).collect();
+    assert_eq!(groups, ["abc", "d"]);
 }
 
 /// The inner sink may join the queue of a shared limit. So it is polled only when a group has to leave.

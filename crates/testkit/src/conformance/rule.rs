@@ -45,7 +45,7 @@ pub enum Rule {
     /// The inner sink is closed once, after it has all items that were sent.
     Closes,
     /// An error of the inner sink or service is passed on at once and unchanged. Items that the inner sink was not given
-    /// are sent after it.
+    /// are sent after it. An item whose send fails before the inner sink was given it is not held: its producer sends it again.
     InnerErrors,
 
     /// The inner service is called by a clone that is ready, and no clone stays reserved after its request.

@@ -324,9 +324,18 @@ impl<A: Sink<u32>> Sent<A> {
 
     /// Sends the next item, which is its own number.
     fn send(&mut self, trace: &mut Trace) -> Next {
-        let sent = self.adapter.as_mut().start_send(self.count);
+        let item = self.count;
+        let sent = self.adapter.as_mut().start_send(item);
+        let is_well = self.hear("start_send", sent, trace);
+        let calls = self.calls();
+        let is_kept = !is_well && calls.raised.is_some() && !calls.spoiled.contains(&item);
+        drop(calls);
+        if is_kept {
+            // The producer still has the item: a send that failed has not accepted it.
+            self.step = Step::Ready(0);
+            return Next::Now;
+        }
         self.count += 1;
-        self.hear("start_send", sent, trace);
         match self.scene.manner {
             Manner::Hopeful | Manner::Restless(_) => {
                 self.step = Step::AskInVain;
