@@ -175,7 +175,10 @@ impl<S: Sink<Vec<Item>>, Item> Sink<Item> for GroupSends<S, Item> {
         // Asked before the item is taken, so that the caller still has it after an error. No waker is needed: the next poll of
         // any kind asks again, with the waker of its task.
         let is_ready = completes && {
-            let ready = this.sink.as_mut().poll_ready(&mut Context::from_waker(Waker::noop()));
+            let ready = this
+                .sink
+                .as_mut()
+                .poll_ready(&mut Context::from_waker(Waker::noop()));
             matches!(ready?, Poll::Ready(()))
         };
         *this.complete = this.group.push(item, now).unwrap_or_default();

@@ -22,6 +22,7 @@
 //! * **Flush and close** send what is held first. They wait for the limit only if something is held.
 //! * **`into_parts` returns whatever is held.** If `poll_ready` or `poll_flush` of the inner sink fails, the held item stays
 //!   held. An item that the inner sink was given belongs to the inner sink, even if it failed: see below.
+//! * **A cost function that panics** loses nothing: the item stays held, and the next poll calls the function again.
 //! * Adapters can be built outside a runtime. They need a tokio runtime with time enabled once there is something to wait for.
 //!   Inner sinks need not be `Unpin`. An adapter does not forward the `Stream` of a type that is both.
 //!

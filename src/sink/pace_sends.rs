@@ -111,6 +111,11 @@ where
         }
     }
 
+    /// Holds this item and its cost until they pass.
+    pub(super) fn hold(self: Pin<&mut Self>, held: (Item, u32)) {
+        *self.project().held = Some(held);
+    }
+
     /// Sends the item held. The permit is taken last, in the instant in which the inner sink takes the item.
     pub(super) fn poll_send_held(
         mut self: Pin<&mut Self>,

@@ -50,7 +50,7 @@ pin_project! {
     ///   [when the inner sink fails](crate::sink#when-the-inner-sink-fails).
     /// * **Holds** at most one item, which [`into_parts`](Self::into_parts) returns. The next poll of any kind sends it.
     /// * **Cancel safety**: dropping a `send()` that waits counts nothing. Its item is dropped with it, or was sent already, or
-    ///   is held. The cost function is called once an item.
+    ///   is held. The cost function is called once an item, and again after a panic.
     ///
     /// **Window bound**: that of the limiter's policy, counted in costs of items that the inner sink is given.
     ///
@@ -62,6 +62,8 @@ pin_project! {
         #[pin]
         paced: PaceSends<S, L, Item>,
         cost_of: F,
+        // The item whose cost is not known yet: the function runs, or it has panicked.
+        uncosted: Option<Item>,
     }
 }
 
@@ -70,12 +72,30 @@ impl<S, L: Limiter, F, Item> PaceSendsByCost<S, L, F, Item> {
         Self {
             paced: PaceSends::new(sink, limiter),
             cost_of,
+            uncosted: None,
         }
     }
 
     /// The inner sink, and the item that was waiting for permits, if there was one.
     pub fn into_parts(self) -> (S, Option<Item>) {
-        self.paced.into_parts()
+        let (sink, held) = self.paced.into_parts();
+        (sink, held.or(self.uncosted))
+    }
+
+    /// The part that paces, which holds the item whose cost could not be told before.
+    fn paced(self: Pin<&mut Self>) -> Pin<&mut PaceSends<S, L, Item>>
+    where
+        S: Sink<Item>,
+        L: Limiter<Error = Infallible>,
+        F: FnMut(&Item) -> u32,
+    {
+        let this = self.project();
+        let cost = this.uncosted.as_ref().map(this.cost_of);
+        let mut paced = this.paced;
+        if let Some(held) = this.uncosted.take().zip(cost) {
+            paced.as_mut().hold(held);
+        }
+        paced
     }
 }
 
@@ -89,23 +109,30 @@ where
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         ready!(poll_turn(cx));
-        self.project().paced.poll_sendable(cx)
+        self.paced().poll_sendable(cx)
     }
 
     fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), Self::Error> {
         let this = self.project();
-        let cost = (this.cost_of)(&item);
-        this.paced.send(item, cost)
+        assert!(
+            this.uncosted.is_none(),
+            "an item was sent before the sink was ready"
+        );
+        let cost = (this.cost_of)(this.uncosted.insert(item));
+        match this.uncosted.take() {
+            Some(item) => this.paced.send(item, cost),
+            None => Ok(()),
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        let mut paced = self.project().paced;
+        let mut paced = self.paced();
         ready!(paced.as_mut().poll_send_held(cx))?;
         paced.poll_flush(cx).map_err(SendError::Inner)
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        let mut paced = self.project().paced;
+        let mut paced = self.paced();
         ready!(paced.as_mut().poll_send_held(cx))?;
         paced.poll_close(cx).map_err(SendError::Inner)
     }

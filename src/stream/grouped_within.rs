@@ -49,6 +49,7 @@ pin_project! {
         #[pin]
         collector: Collector<S, Group<S::Item>>,
         weigh: F,
+        unweighed: Option<S::Item>,
         // The largest number of items in a group.
         max_items: usize,
     }
@@ -103,6 +104,7 @@ impl<S: Stream> GroupedWithin<S> {
         Ok(Self {
             collector: Collector::new(stream, group),
             weigh: |_| 1,
+            unweighed: None,
             max_items: max,
         })
     }
@@ -123,6 +125,7 @@ impl<S: Stream, F> GroupedWithin<S, F> {
         Ok(Self {
             collector: Collector::new(stream, group),
             weigh,
+            unweighed: None,
             // Items may weigh nothing.
             max_items: usize::MAX,
         })
@@ -144,7 +147,9 @@ impl<S: Stream, F> GroupedWithin<S, F> {
     /// The input, and the items that were waiting for their group to be complete.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
         let (stream, group) = self.collector.into_parts();
-        (stream, group.into_items())
+        let mut items = group.into_items();
+        items.extend(self.unweighed);
+        (stream, items)
     }
 }
 
@@ -158,13 +163,12 @@ where
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Vec<S::Item>>> {
         let this = self.project();
         this.collector.poll_next(cx, |input, cx| {
-            let next = ready!(input.poll_next(cx));
-            Poll::Ready(next.map(|item| weighed(item, this.weigh)))
+            poll_weighed(this.unweighed, this.weigh, || input.poll_next(cx))
         })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let held = self.collector.accumulator.len();
+        let held = self.collector.accumulator.len() + usize::from(self.unweighed.is_some());
         in_groups(self.collector.input.size_hint(), held, self.max_items)
     }
 }
@@ -188,8 +192,15 @@ impl<S: Stream + fmt::Debug, F> fmt::Debug for GroupedWithin<S, F> {
     }
 }
 
-/// An item with its weight.
-pub(super) fn weighed<T>(item: T, weigh: &mut impl FnMut(&T) -> u64) -> (T, u64) {
-    let weight = weigh(&item);
-    (item, weight)
+/// The next item with its weight. The item is in `unweighed` meanwhile, and stays there if `weigh` panics.
+pub(super) fn poll_weighed<T>(
+    unweighed: &mut Option<T>,
+    weigh: &mut impl FnMut(&T) -> u64,
+    poll_next: impl FnOnce() -> Poll<Option<T>>,
+) -> Poll<Option<(T, u64)>> {
+    if unweighed.is_none() {
+        *unweighed = ready!(poll_next());
+    }
+    let weight = unweighed.as_ref().map(weigh);
+    Poll::Ready(unweighed.take().zip(weight))
 }

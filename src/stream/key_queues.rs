@@ -50,33 +50,25 @@ where
         self.len
     }
 
-    /// Adds an item. A key without a queue gets one, for the limit that `limit_of` returns. The next
-    /// [`poll_pass`](Self::poll_pass) polls its queue if the queue is new.
-    ///
-    /// Gives back the item if its key has no limit.
-    pub(super) fn push<E>(
+    /// The number of the queue of `key`, into which an item has to be [pushed](Self::push) next.
+    pub(super) fn queue_of<E>(
         &mut self,
         key: K,
-        cost: u32,
-        item: T,
         limit_of: impl FnOnce(K) -> Result<L, E>,
-    ) -> Result<(), (T, E)> {
-        let index = match self.index_of.get(&key) {
-            Some(index) => *index,
-            None => match limit_of(key.clone()) {
-                Ok(limit) => self.open(key, limit),
-                Err(error) => return Err((item, error)),
-            },
-        };
+    ) -> Result<usize, E> {
+        match self.index_of.get(&key) {
+            Some(index) => Ok(*index),
+            None => limit_of(key.clone()).map(|limit| self.open(key, limit)),
+        }
+    }
+
+    /// Adds an item behind those that this queue holds.
+    pub(super) fn push(&mut self, queue: usize, cost: u32, item: T) {
         let number = self.pushed;
         self.pushed += 1;
         self.len += 1;
-        self.queues
-            .slot(index)
-            .0
-            .items
-            .push_back((number, cost, item));
-        Ok(())
+        let (queue, _) = self.queues.slot(queue);
+        queue.items.push_back((number, cost, item));
     }
 
     /// The next item whose key grants its cost, or can never grant it.

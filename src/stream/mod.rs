@@ -26,6 +26,8 @@
 //!   that has ended returns `None` again when it is polled.
 //! * **Errors** of a stream of `Result`s are items like any other, except to the adapters of [`PaceTryStreamExt`].
 //! * **Items held** are counted by `size_hint` and returned by `into_parts`. (Futures that run cannot be returned.)
+//! * **A function of an item that panics** (its cost, key, weight or class) loses nothing: the item stays held, and the next poll
+//!   calls the function again. A function that is given the item, such as that of `concurrent`, drops it.
 //! * Adapters can be built outside a runtime. They need a tokio runtime with time enabled once there is something to wait for.
 //!   Inputs need not be `Unpin`. Dropping a `next()` that waits loses nothing and counts nothing.
 //!

@@ -36,7 +36,8 @@ pin_project! {
     /// * **Fails** with [`TooCostly`] if an item costs more than the limiter can ever grant. The error takes the item's place
     ///   at once and contains the item. The stream goes on after it.
     /// * **Holds** at most one item, which `size_hint` counts and [`into_parts`](Self::into_parts) returns.
-    /// * **Cancel safety**: dropping `next()` loses nothing; the item stays held. The cost function is called once an item.
+    /// * **Cancel safety**: dropping `next()` loses nothing; the item stays held. The cost function is called once an item,
+    ///   and again after a panic.
     ///
     /// **Window bound**: that of the limiter's policy, counted in costs.
     #[must_use = "streams do nothing unless polled"]

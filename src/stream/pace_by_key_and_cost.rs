@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use crate::limiter::{Limiter, Limits, TooCostly};
 use crate::time::OutOfRange;
 
-use super::input::{Input, poll_taken, with_held};
+use super::input::{PeekableInput, poll_taken, with_held};
 use super::key_queues::KeyQueues;
 
 pin_project! {
@@ -44,7 +44,8 @@ pin_project! {
     ///   after it.
     /// * **Holds** at most `held` items over all keys, which `size_hint` counts and [`into_parts`](Self::into_parts) returns in
     ///   order of arrival. While there is no room the input is not polled, as in [`PaceByKey`](super::PaceByKey).
-    /// * **Cancel safety**: dropping `next()` loses nothing; the items stay held. The functions are called once an item.
+    /// * **Cancel safety**: dropping `next()` loses nothing; the items stay held. The functions are called once an item, and again
+    ///   after a panic.
     ///
     /// **Window bound**: that of the policy, for each key, counted in the costs of `Ok`s.
     #[must_use = "streams do nothing unless polled"]
@@ -55,7 +56,7 @@ pin_project! {
         L::Limit: Limiter,
     {
         #[pin]
-        input: Input<S>,
+        input: PeekableInput<S>,
         key_of: F,
         cost_of: C,
         max: usize,
@@ -89,7 +90,7 @@ where
             ));
         }
         Ok(Self {
-            input: Input::new(stream),
+            input: PeekableInput::new(stream),
             key_of,
             cost_of,
             max: held,
@@ -100,7 +101,10 @@ where
 
     /// The input, and the items that were waiting for permits, in order of arrival.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
-        (self.input.into_inner(), self.queues.into_items())
+        let (stream, held) = self.input.into_parts();
+        let mut items = self.queues.into_items();
+        items.extend(held);
+        (stream, items)
     }
 
     /// Takes the items that have arrived, while there is room. Returns the first whose key has no limit.
@@ -115,15 +119,21 @@ where
         let mut this = self.project();
         let mut taken = 0;
         while this.queues.len() < *this.max {
-            let Poll::Ready(Some(item)) = this.input.as_mut().poll_next(cx) else {
+            let Poll::Ready(Some(item)) = this.input.as_mut().poll_peek(cx) else {
                 break;
             };
-            let (key, cost) = ((this.key_of)(&item), (this.cost_of)(&item));
-            let pushed = this.queues.push(key, cost, item, |key| this.limits.at(key));
-            pushed.map_err(|(item, error)| PaceByKeyError {
-                item,
-                cause: Cause::NoLimit(error),
-            })?;
+            let (key, cost) = ((this.key_of)(item), (this.cost_of)(item));
+            let queue = this.queues.queue_of(key, |key| this.limits.at(key));
+            let Some(item) = this.input.as_mut().take() else {
+                break;
+            };
+            match queue {
+                Ok(queue) => this.queues.push(queue, cost, item),
+                Err(error) => {
+                    let cause = Cause::NoLimit(error);
+                    return Err(PaceByKeyError { item, cause });
+                }
+            }
             if poll_taken(&mut taken, cx).is_pending() {
                 break;
             }
@@ -158,7 +168,7 @@ where
             return Poll::Ready(Some(Err(no_limit)));
         }
         let this = self.project();
-        if this.queues.len() == 0 && this.input.is_ended() {
+        if this.queues.len() == 0 && this.input.is_terminated() {
             return Poll::Ready(None);
         }
         let (item, passed) = ready!(this.queues.poll_pass(cx));
@@ -185,7 +195,7 @@ where
     C: FnMut(&S::Item) -> u32,
 {
     fn is_terminated(&self) -> bool {
-        self.input.is_ended() && self.queues.len() == 0
+        self.input.is_terminated() && self.queues.len() == 0
     }
 }
 

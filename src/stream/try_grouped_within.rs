@@ -11,7 +11,7 @@ use crate::batch::{Group, Window};
 use crate::time::OutOfRange;
 
 use super::collector::Collector;
-use super::grouped_within::weighed;
+use super::grouped_within::poll_weighed;
 use super::input::{in_groups, with_held};
 
 pin_project! {
@@ -51,6 +51,7 @@ pin_project! {
         #[pin]
         collector: Collector<S, Group<S::Ok>>,
         weigh: F,
+        unweighed: Option<S::Ok>,
         // The largest number of items in a group.
         max_items: usize,
         on_error: OnError,
@@ -114,6 +115,7 @@ impl<S: TryStream, F> TryGroupedWithin<S, F> {
         Self {
             collector: Collector::new(stream, group),
             weigh,
+            unweighed: None,
             max_items,
             on_error: OnError::Flush,
             error: None,
@@ -151,8 +153,8 @@ impl<S: TryStream, F> TryGroupedWithin<S, F> {
     )]
     pub fn into_parts(self) -> (S, Vec<Result<S::Ok, S::Error>>) {
         let (stream, group) = self.collector.into_parts();
-        let items = group.into_items().into_iter().map(Ok);
-        (stream, items.chain(self.error.map(Err)).collect())
+        let items = group.into_items().into_iter().chain(self.unweighed);
+        (stream, items.map(Ok).chain(self.error.map(Err)).collect())
     }
 
     /// What leaves because the input has ended or failed: the group, unless the error discards it, and then the error.
@@ -186,18 +188,20 @@ where
             return Poll::Ready(Some(Err(error)));
         }
         let complete = this.collector.as_mut().poll_complete(cx, |input, cx| {
-            match ready!(input.poll_unless_ended(|stream| stream.try_poll_next(cx))) {
-                Some(Ok(item)) => return Poll::Ready(Some(weighed(item, this.weigh))),
-                Some(Err(error)) => *this.error = Some(error),
-                None => {}
-            }
-            Poll::Ready(None)
+            poll_weighed(this.unweighed, this.weigh, || {
+                let next = ready!(input.poll_unless_ended(|stream| stream.try_poll_next(cx)));
+                let next = next.transpose().unwrap_or_else(|error| {
+                    *this.error = Some(error);
+                    None
+                });
+                Poll::Ready(next)
+            })
         });
         Poll::Ready(ready!(complete).map(Ok).or_else(|| self.end()))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let held = self.collector.accumulator.len();
+        let held = self.collector.accumulator.len() + usize::from(self.unweighed.is_some());
         let groups = in_groups(self.collector.input.size_hint(), held, self.max_items);
         with_held(groups, usize::from(self.error.is_some()))
     }

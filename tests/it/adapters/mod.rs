@@ -3,6 +3,7 @@
 mod collecting;
 mod never_pending;
 mod paced;
+mod panicking;
 mod refusing;
 
 use std::pin::pin;
