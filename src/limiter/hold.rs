@@ -10,6 +10,8 @@ pub(super) struct Hold {
     /// How many permits may still pass before the reset.
     remaining: u32,
     reset_at: Tick,
+    /// How many of them a request takes at most: 1 where the policy counts requests.
+    most: u32,
 }
 
 impl Hold {
@@ -17,14 +19,15 @@ impl Hold {
         paused_until: Tick::ZERO,
         remaining: u32::MAX,
         reset_at: Tick::ZERO,
+        most: u32::MAX,
     };
 
     /// Holds every request until then, and can be [lifted](Self::lift).
     pub(super) const fn until_room(at: Tick) -> Self {
         Self {
-            paused_until: Tick::ZERO,
             remaining: 0,
             reset_at: at,
+            ..Self::NONE
         }
     }
 
@@ -41,15 +44,23 @@ impl Hold {
         self.paused_until.since(now)
     }
 
-    pub(super) const fn set_remaining(&mut self, now: Tick, remaining: u32, reset_in: Duration) {
+    /// A request takes `most` of what remains, if it costs more.
+    pub(super) const fn set_remaining(
+        &mut self,
+        now: Tick,
+        remaining: u32,
+        reset_in: Duration,
+        most: u32,
+    ) {
         self.remaining = remaining;
         self.reset_at = now.after(reset_in);
+        self.most = most;
     }
 
     /// Until when a request of this cost waits at the least.
     #[inline]
     pub(super) fn until(&self, cost: u32) -> Tick {
-        if cost > self.remaining {
+        if cost.min(self.most) > self.remaining {
             self.paused_until.max(self.reset_at)
         } else {
             self.paused_until
@@ -61,10 +72,17 @@ impl Hold {
         self.paused_until.max(self.reset_at)
     }
 
-    /// Counts permits that have passed. After the reset that changes nothing.
+    /// Counts a request that has passed. After the reset that changes nothing.
     #[inline]
-    pub(super) const fn take(&mut self, cost: u32) {
-        self.remaining = self.remaining.saturating_sub(cost);
+    pub(super) fn take(&mut self, cost: u32) {
+        self.remaining = self.remaining.saturating_sub(cost.min(self.most));
+    }
+
+    /// Counts permits that were used without asking. Where requests are counted, they were no request.
+    pub(super) fn charge(&mut self, cost: u32) {
+        if self.most > 1 {
+            self.take(cost);
+        }
     }
 
     /// What it leaves of the policy's `status`.

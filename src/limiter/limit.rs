@@ -144,7 +144,7 @@ impl<P: Policy> LimitState<P> {
     pub(super) fn charge(&mut self, now: Tick, cost: u32) {
         if let Some(state) = &mut self.state {
             self.policy.charge(state, now, cost);
-            self.hold.take(cost);
+            self.hold.charge(cost);
         }
     }
 
@@ -169,7 +169,12 @@ impl<P: Policy> LimitState<P> {
 
     /// No more than `remaining` permits pass before `reset_in` is over.
     pub(super) fn set_remaining(&mut self, now: Tick, remaining: u32, reset_in: Duration) {
-        self.hold.set_remaining(now, remaining, reset_in);
+        let most = if self.policy.is_per_request() {
+            1
+        } else {
+            u32::MAX
+        };
+        self.hold.set_remaining(now, remaining, reset_in, most);
     }
 
     pub(super) fn resume(&mut self) {

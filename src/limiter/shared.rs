@@ -760,6 +760,9 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     ///
+    /// It counts what the policy counts: costs, or requests of a [`PerRequest`](crate::policy::PerRequest). An
+    /// [`All`](crate::policy::All) of both counts costs.
+    ///
     /// While it is in force, nothing is [prefetched](Self#prefetch). An observer does not see it. Before it, settle what the call
     /// has cost: a charge that comes afterwards counts as permits that the provider does not know of yet.
     #[doc(alias("reservoir", "X-RateLimit-Remaining", "updateSettings"))]

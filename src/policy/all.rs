@@ -150,6 +150,10 @@ macro_rules! all_of {
                 quotas.into_iter().flatten().min_by_key(rank)
             }
 
+            fn is_per_request(&self) -> bool {
+                true $(&& self.limits.$limit.is_per_request())+
+            }
+
             fn status(&self, state: &Self::State, now: Tick) -> Status {
                 Status::least([$((self.limits.$limit.status(&state.$limit, now), $policy::LIMITS)),+])
             }

@@ -176,6 +176,10 @@ impl Policy for AnyPolicy {
         quotas.min_by_key(|quota| (quota.permits, Reverse(quota.window)))
     }
 
+    fn is_per_request(&self) -> bool {
+        !self.limits.is_empty() && self.limits.iter().all(|limit| limit.per_request)
+    }
+
     fn status(&self, state: &AnyPolicyState, now: Tick) -> Status {
         if let ([limit], [state]) = (&self.limits[..], &state.limits[..]) {
             return limit.status(state, now);

@@ -234,6 +234,14 @@ pub trait Policy {
         None
     }
 
+    /// Whether each request counts as 1, whatever it costs. Then a number of requests that a provider has left is counted so,
+    /// too, and a charge is no request.
+    ///
+    /// Provided: `false`.
+    fn is_per_request(&self) -> bool {
+        false
+    }
+
     /// What the limit has left `now`. Nothing is counted.
     ///
     /// Of several limits it describes the one with the least room; if several have, the one with the latest reset, and of those

@@ -82,6 +82,10 @@ impl<P: Policy> Policy for PerRequest<P> {
         self.policy.quota()
     }
 
+    fn is_per_request(&self) -> bool {
+        true
+    }
+
     fn status(&self, state: &P::State, now: Tick) -> Status {
         self.policy.status(state, now)
     }

@@ -8,7 +8,7 @@ use paceline::limiter::{
     Combined, Event, Limits, Mode, Observed, Reservation, Settle, Shared, Switch, WhenFull,
 };
 use paceline::policy::states::TokenBucketState;
-use paceline::policy::{Decision, FixedWindow, Policy, Status};
+use paceline::policy::{All, AnyPolicy, Decision, FixedWindow, PerRequest, Policy, Status};
 use paceline::prelude::*;
 use paceline::time::Tick;
 use tokio::task::yield_now;
@@ -369,6 +369,41 @@ async fn a_wait_behind_others_is_exact_while_little_remains() {
     limit.acquire_within(1, ms(4_500)).await.unwrap();
     assert_eq!(since(start), 4_500);
     assert_eq!(passed.await, [0, 1_000, 2_500, 3_500]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_remains_is_counted_in_requests_where_the_policy_counts_them() {
+    let of = |text: &str| text.parse::<AnyPolicy>().unwrap().shared();
+    let each = PerRequest::new(FixedWindow::new(100, MINUTE));
+    let tokens = TokenBucket::new(Rate::per_minute(9_000), 9_000);
+    for (requests, limit) in [
+        (5, of("100/min fixed per request")),
+        (5, of("100/min fixed per request and 90/s per request")),
+        (5, AnyPolicy::from(All::new((each, each))).shared()),
+        (1, of("100/min fixed per request and 9000/min")),
+        (1, of("100/min fixed")),
+    ] {
+        limit.set_remaining(5, ms(5_000));
+        let passed = (0..9).filter(|_| limit.try_acquire(3).is_pass()).count();
+        assert_eq!(passed, requests, "{:?}", limit.policy());
+        assert_eq!(limit.peek(3), wait(5_000));
+    }
+
+    let limit = each.shared();
+    limit.set_remaining(2, ms(5_000));
+    limit.acquire(40).await.unwrap();
+    limit.charge(7);
+    assert_eq!(remaining(&limit), 1, "a charge is no request");
+    let waiting = spawned([3, 4].map(|cost| limit.acquire(cost)));
+    yield_now().await;
+    assert_eq!(limit.peek(5), wait(5_000));
+    assert_eq!(waiting.await, [0, 5_000]);
+
+    let mixed = All::new((each, tokens)).shared();
+    mixed.set_remaining(50, ms(5_000));
+    mixed.acquire(20).await.unwrap();
+    mixed.charge(20);
+    assert_eq!(remaining(&mixed), 10);
 }
 
 #[tokio::test(start_paused = true)]
