@@ -344,6 +344,10 @@ impl<L: Limiter> Limiter for Line<L> {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Self::Error>> {
+        if self.is_closed() {
+            self.give_up();
+            return Poll::Ready(Err(LineError::closed()));
+        }
         if cost == 0 {
             // A request that waits and costs nothing any more passes, too.
             let answer = self.limiter.poll_decide(0, cx);
@@ -352,15 +356,7 @@ impl<L: Limiter> Limiter for Line<L> {
             }
             return answer.map_err(LineError::of_limit);
         }
-        let (is_closed, is_full) = {
-            let line = self.lock();
-            let is_new = self.place.is_none();
-            (line.is_closed, is_new && line.is_full(self.options))
-        };
-        if is_closed {
-            self.give_up();
-            return Poll::Ready(Err(LineError::closed()));
-        }
+        let is_full = self.place.is_none() && self.lock().is_full(self.options);
         let answer = if is_full {
             // It may not wait.
             self.limiter.poll_try(cost, cx)
@@ -384,7 +380,7 @@ impl<L: Limiter> Limiter for Line<L> {
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Self::Error>> {
-        if cost > 0 && self.is_closed() {
+        if self.is_closed() {
             self.give_up();
             return Poll::Ready(Err(LineError::closed()));
         }
@@ -401,7 +397,7 @@ impl<L: Limiter> Limiter for Line<L> {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Self::Error>> {
-        if cost > 0 && self.is_closed() {
+        if self.is_closed() {
             self.give_up();
             return Poll::Ready(Err(LineError::closed()));
         }

@@ -1,3 +1,4 @@
+use core::iter;
 use core::task::Waker;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -50,6 +51,9 @@ pub(super) struct Waiter {
 
 /// The waiters in order of arrival. To join, to be found and to leave takes logarithmic time in their number, on average.
 ///
+/// A request that joins before others, because of its class, is kept in a tree beside the queue: to insert it in the middle would
+/// move the others.
+///
 /// Overdue heads are kept apart from the queue: others pass before them, and they return to its front when they ask.
 ///
 /// The head is the oldest waiter. With [`serve_newest_first`](Self::serve_newest_first) it is the newest one from the time at
@@ -58,6 +62,8 @@ pub(crate) struct Waiters {
     /// A waiter that leaves from the middle leaves a gap. Gaps are removed at both ends, and everywhere when they outnumber the
     /// waiters. So joining and leaving allocates nothing. Neither the front nor the back is a gap.
     queued: VecDeque<(Ticket, Option<Waiter>)>,
+    /// Those that have joined before others.
+    early: BTreeMap<Ticket, Waiter>,
     len: usize,
     /// The costs of all that are queued.
     cost: u64,
@@ -161,7 +167,18 @@ impl Waiters {
     pub(crate) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = u32> + '_ {
         let first = self.index_of(ticket).unwrap_or_else(|next| next);
         let queued = self.queued.iter().skip(first);
-        queued.filter_map(|(_, waiter)| waiter.as_ref().map(|waiter| waiter.cost))
+        let mut queued = queued
+            .filter_map(|(ticket, waiter)| Some((ticket, waiter.as_ref()?)))
+            .peekable();
+        let mut early = self.early.range(ticket..).peekable();
+        iter::from_fn(move || {
+            let next_early = early.next_if(|(ticket, _)| {
+                let next = queued.peek();
+                next.is_none_or(|(next, _)| ticket < next)
+            });
+            next_early.or_else(|| queued.next())
+        })
+        .map(|(_, waiter)| waiter.cost)
     }
 
     /// The ticket of the next waiter that joins.
@@ -173,21 +190,20 @@ impl Waiters {
     }
 
     pub(super) fn head(&self) -> Option<Ticket> {
-        let head = if self.is_newest_first {
-            self.queued.back()
-        } else {
-            self.queued.front()
-        };
-        head.map(|(ticket, _)| *ticket)
+        if self.is_newest_first {
+            let queued = self.queued.back().map(|place| place.0);
+            return queued.max(self.early.last_key_value().map(|(ticket, _)| *ticket));
+        }
+        let queued = self.queued.front().map(|place| place.0);
+        match self.early.first_key_value() {
+            Some((early, _)) if queued.is_none_or(|queued| *early < queued) => Some(*early),
+            _ => queued,
+        }
     }
 
     pub(super) fn head_mut(&mut self) -> Option<(Ticket, &mut Waiter)> {
-        let (ticket, waiter) = if self.is_newest_first {
-            self.queued.back_mut()?
-        } else {
-            self.queued.front_mut()?
-        };
-        waiter.as_mut().map(|waiter| (*ticket, waiter))
+        let ticket = self.head()?;
+        self.get_mut(ticket).map(|waiter| (ticket, waiter))
     }
 
     /// Whether no waiter is ahead of this position.
@@ -206,15 +222,18 @@ impl Waiters {
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
-        let index = self.index_of(ticket).ok()?;
-        self.queued[index].1.as_mut()
+        match self.index_of(ticket) {
+            Ok(index) => self.queued[index].1.as_mut(),
+            Err(_) => self.early.get_mut(&ticket),
+        }
     }
 
     /// Every waiter, overdue ones included.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
         let queued = self.queued.iter_mut();
         let queued = queued.filter_map(|(_, waiter)| waiter.as_mut());
-        queued.chain(self.overdue.values_mut())
+        let early = self.early.values_mut();
+        queued.chain(early).chain(self.overdue.values_mut())
     }
 
     /// A ticket for a request that comes now.
@@ -285,14 +304,21 @@ impl Waiters {
         self.cost += u64::from(waiter.cost);
         match self.index_of(ticket) {
             Ok(index) => self.queued[index].1 = Some(waiter),
-            Err(index) => self.queued.insert(index, (ticket, Some(waiter))),
+            Err(index) if index == self.queued.len() => {
+                self.queued.push_back((ticket, Some(waiter)));
+            }
+            Err(_) => {
+                self.early.insert(ticket, waiter);
+            }
         }
         self.len += 1;
     }
 
     fn remove_queued(&mut self, ticket: Ticket) -> Option<Waiter> {
-        let index = self.index_of(ticket).ok()?;
-        let removed = self.queued[index].1.take()?;
+        let removed = match self.index_of(ticket) {
+            Ok(index) => self.queued[index].1.take(),
+            Err(_) => self.early.remove(&ticket),
+        }?;
         self.len -= 1;
         self.cost -= u64::from(removed.cost);
         self.close_gaps();
@@ -309,6 +335,7 @@ impl Waiters {
         // Most requests come from the front or join at the end.
         match (self.queued.front(), self.queued.back()) {
             (Some((first, _)), _) if *first == ticket => Ok(0),
+            (_, Some((last, _))) if *last == ticket => Ok(self.queued.len() - 1),
             (_, Some((last, _))) if *last < ticket => Err(self.queued.len()),
             _ => self.queued.binary_search_by_key(&ticket, |place| place.0),
         }
@@ -321,7 +348,7 @@ impl Waiters {
         while self.queued.back().is_some_and(|place| place.1.is_none()) {
             self.queued.pop_back();
         }
-        if self.queued.len() > 2 * self.len + FEW {
+        if self.queued.len() > 2 * (self.len - self.early.len()) + FEW {
             self.queued.retain(|place| place.1.is_some());
         }
         if self.queued.is_empty() && self.queued.capacity() > FEW {
@@ -334,6 +361,7 @@ impl Default for Waiters {
     fn default() -> Self {
         Self {
             queued: VecDeque::new(),
+            early: BTreeMap::new(),
             len: 0,
             cost: 0,
             overdue: BTreeMap::new(),

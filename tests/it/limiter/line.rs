@@ -62,6 +62,8 @@ async fn a_closed_line_fails_every_waiter_and_every_newcomer_and_counts_nothing(
     }
     assert!(line.is_closed());
     assert!(line.try_acquire(1).await.unwrap_err().is_closed());
+    assert!(line.try_acquire(0).await.unwrap_err().is_closed());
+    assert!(line.acquire(0).await.unwrap_err().is_closed());
     assert!(line.acquire_within(1, ms(1)).await.unwrap_err().is_closed());
     assert_eq!(
         line.acquire(1).await.unwrap_err().to_string(),
