@@ -12,7 +12,8 @@
 //! | [`shed::FleetUsage`](crate::shed::FleetUsage) | n, with a reserve for critical work |
 //! | `FleetUsage` of `paceline-redis` | n in a whole fleet, with a reserve for critical work |
 //!
-//! [`Admit`] is what they have in common, for code that is generic over them. A [`Switched`](crate::limiter::Switched) around any of
+//! [`Admit`] is what they have in common, for code that is generic over them. A [`Line`](crate::limiter::Line) around any of them
+//! bounds how many requests wait, and can be closed. A [`Switched`](crate::limiter::Switched) around any of
 //! them has a kill switch, a shadow mode and a share; an [`Observed`](crate::limiter::Observed) reports its requests.
 //!
 //! The number of calls that a provider can take at once is often unknown, and changes. A controller finds it from the
@@ -33,6 +34,7 @@ mod aimd;
 mod gradient;
 mod hold_time;
 mod keyed_permits;
+mod line;
 mod observed;
 mod permits;
 mod semaphore;

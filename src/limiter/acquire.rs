@@ -102,8 +102,8 @@ pub trait LimiterExt: Limiter + Clone + Unpin {
     /// thread, and for ever if one of them is ahead in the queue. It needs no runtime. A thread outside of a runtime reads the real
     /// clock, also if that of a runtime is paused.
     ///
-    /// If a future is kept and never polled while it is the head of the queue, it is passed over as soon as a request in a runtime
-    /// waits too. Threads alone do not notice it, so give them a deadline where such a future is possible.
+    /// A future that is kept and never polled while it is the head of the queue is passed over, after about 10 ms if a request in a
+    /// runtime waits, and after about 200 ms if only threads do.
     #[doc(alias("asBlocking", "blocking_acquire", "tryConsume"))]
     fn acquire_blocking(
         &self,

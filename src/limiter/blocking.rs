@@ -9,6 +9,10 @@ use crate::time::Clock;
 
 use super::{AcquireError, Limiter};
 
+/// A queued thread asks again after this time, since it may be that all waiters are threads, and the head of the queue a future
+/// that is never polled.
+const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 /// Waits for `cost` permits as a thread, which parks while it waits. Its request is queued like that of a task.
 pub(super) fn acquire<L: Limiter>(
     mut limiter: L,
@@ -33,7 +37,7 @@ pub(super) fn acquire<L: Limiter>(
                 return Err(AcquireError::of_limit(error));
             }
             Poll::Ready(Ok(Decision::Wait { retry_in })) => retry_in,
-            Poll::Pending => Duration::MAX,
+            Poll::Pending => LOOKS_AGAIN_AFTER,
         };
         let left = if within == Duration::MAX {
             within
@@ -46,10 +50,7 @@ pub(super) fn acquire<L: Limiter>(
             let retry_in = Some(least_wait).filter(|wait| !wait.is_zero());
             return Err(AcquireError::too_late(within, retry_in));
         }
-        match wait.min(left) {
-            Duration::MAX => thread::park(),
-            time => thread::park_timeout(time),
-        }
+        thread::park_timeout(wait.min(left));
     }
 }
 

@@ -262,7 +262,7 @@ enum LineKind<E> {
 }
 
 impl<E> LineError<E> {
-    pub(super) const fn closed() -> Self {
+    pub(crate) const fn closed() -> Self {
         Self {
             kind: LineKind::Closed,
         }
@@ -277,7 +277,7 @@ impl<E> LineError<E> {
         Self { kind }
     }
 
-    pub(super) const fn of_limit(error: E) -> Self {
+    pub(crate) const fn of_limit(error: E) -> Self {
         Self {
             kind: LineKind::Limit(error),
         }

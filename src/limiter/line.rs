@@ -50,7 +50,8 @@ use super::{Gate, Limiter, Limits, Obey, Settle, TooCostly};
 ///
 /// It is asked with the verbs of [`LimiterExt`](super::LimiterExt), and every request can fail. Streams take it with
 /// [`try_pace`](crate::stream::PaceStreamExt::try_pace), which ends with the error. Around [`Limits`], such as a
-/// [`Keyed`](super::Keyed), it is one line for all keys.
+/// [`Keyed`](super::Keyed), it is one line for all keys. Around permits it [waits for one](Self::acquire_permit), and is a
+/// [`crate::concurrency::Admit`] itself.
 ///
 /// # Cancel safety
 ///
@@ -223,13 +224,26 @@ impl<L> Line<L> {
         }
     }
 
+    pub(crate) const fn limiter_mut(&mut self) -> &mut L {
+        &mut self.limiter
+    }
+
+    /// Whether a request that does not wait yet may not wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.place.is_none() && self.lock().is_full(self.options)
+    }
+
+    pub(crate) fn full<E>(&self, retry_in: Option<Duration>) -> LineError<E> {
+        self.lock().full(self.options, retry_in)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // Nothing that panics runs under the lock, but the clone of a waker.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves the line.
-    fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         if let Some(place) = self.place.take() {
             let waker = self.lock().waiting.remove(&place.number);
             drop(waker);
@@ -237,7 +251,7 @@ impl<L> Line<L> {
     }
 
     /// Takes a place in the line, or keeps it, to be woken when the line is closed.
-    fn wait<E>(&mut self, cx: &Context<'_>) -> Result<(), LineError<E>> {
+    pub(crate) fn wait<E>(&mut self, cx: &Context<'_>) -> Result<(), LineError<E>> {
         let waker = cx.waker().clone();
         let mut line = self.lock();
         if line.is_closed {
@@ -356,7 +370,7 @@ impl<L: Limiter> Limiter for Line<L> {
             }
             return answer.map_err(LineError::of_limit);
         }
-        let is_full = self.place.is_none() && self.lock().is_full(self.options);
+        let is_full = self.is_full();
         let answer = if is_full {
             // It may not wait.
             self.limiter.poll_try(cost, cx)
@@ -365,8 +379,7 @@ impl<L: Limiter> Limiter for Line<L> {
         };
         match answer {
             Poll::Ready(Ok(Decision::Wait { retry_in })) if is_full => {
-                let full = self.lock().full(self.options, Some(retry_in));
-                return Poll::Ready(Err(full));
+                return Poll::Ready(Err(self.full(Some(retry_in))));
             }
             Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => {
                 if let Err(error) = self.wait(cx) {

@@ -73,6 +73,10 @@ impl HeadTimeout {
         true
     }
 
+    pub(super) const fn is_running(&self) -> bool {
+        self.is_running
+    }
+
     pub(super) fn has_started(&mut self) {
         self.is_starting = false;
     }

@@ -131,6 +131,10 @@ impl<R: Resource> Queue<R> {
             self.deferred.wake(task);
         }
         self.watch_head();
+        if !self.timeout.is_running() && self.waiters.has_second() {
+            // No waiter is in a runtime: the threads look themselves, whenever they ask.
+            self.pass_over_late_head(answer.now);
+        }
         if is_known {
             Poll::Ready(answer.decision)
         } else {
@@ -210,12 +214,16 @@ impl<R: Resource> Queue<R> {
             return None;
         }
         let now = self.resource.now(true);
+        self.pass_over_late_head(now);
+        Some(self.timeout.sleep(now, task))
+    }
+
+    fn pass_over_late_head(&mut self, now: Tick) {
         if self.timeout.left(now).is_zero() {
             self.wake_timed_head();
             self.waiters.pass_over_head();
             self.schedule_head(now);
         }
-        Some(self.timeout.sleep(now, task))
     }
 
     /// The task of the timeout was dropped before it ended. Every waiter is woken, and one of them starts another task.

@@ -130,8 +130,8 @@ async fn an_item_whose_cost_function_panics_in_a_send_is_kept_and_is_sent_by_the
         let (outlet, sent) = mpsc::unbounded();
         let mut sink = outlet.pace_sends_by_cost(Unlimited.owned(), panics_once());
         sink.feed(1).now_or_never().unwrap().unwrap();
-        let send = AssertUnwindSafe(|| sink.feed(2).now_or_never());
-        assert!(catch_unwind(send).is_err());
+        let feed = AssertUnwindSafe(|| sink.feed(2).now_or_never());
+        assert!(catch_unwind(feed).is_err());
         (sink, sent)
     };
 

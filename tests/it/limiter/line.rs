@@ -6,10 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
+use paceline::concurrency::{KeyedPermits, Permits};
 use paceline::limiter::{Limiter, Limits, Line, Priority};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
+use tokio::runtime::Builder;
 
 use super::{bucket, queued, remaining, spawned, used, wait};
 use crate::timed::{ms, now, since, sleep};
@@ -148,7 +150,7 @@ async fn a_request_that_is_polled_late_keeps_the_spacing() {
 fn no_order_of_events_leaves_a_place_behind() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let runtime = tokio::runtime::Builder::new_current_thread()
+        let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
@@ -254,6 +256,23 @@ fn a_pause_that_is_made_while_a_thread_waits_is_felt_and_a_deadline_holds() {
 }
 
 #[test]
+fn threads_pass_over_a_future_that_is_kept_and_never_polled_though_nothing_runs_in_a_runtime() {
+    let limit = Interval::every(ms(5)).shared();
+    limit.acquire_blocking(1, Duration::ZERO).unwrap();
+    let mut forgotten = limit.acquire(1);
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { assert!((&mut forgotten).now_or_never().is_none()) });
+    let threads = [(); 3].map(|()| {
+        let limit = limit.clone();
+        thread::spawn(move || limit.acquire_blocking(1, Duration::MAX))
+    });
+    for thread in threads {
+        thread.join().unwrap().unwrap();
+    }
+    assert_eq!(limit.waiting(), 1);
+}
+
+#[test]
 fn a_blocked_thread_is_woken_when_its_line_is_closed() {
     let line = Line::new(Interval::every(Duration::from_secs(3_600)).shared());
     line.acquire_blocking(1, Duration::MAX).unwrap();
@@ -304,4 +323,61 @@ async fn a_request_that_costs_nothing_any_more_leaves_the_line() {
     let asked = poll_fn(|cx| line.poll_decide(0, cx)).await;
     assert_eq!(asked, Ok(Decision::Pass));
     assert_eq!((line.waiting(), line.limiter().waiting()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_around_permits_bounds_who_waits_and_passes_each_permit_on() {
+    let permits = Permits::new(1);
+    let line = Line::new(permits.clone()).with_max_waiting(2);
+    let held = line.acquire_permit().await.unwrap();
+    let waiting = [(); 2].map(|()| Box::pin(line.acquire_permit()));
+    let [mut first, mut second] = waiting;
+    assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+    let full = line.acquire_permit().now_or_never().unwrap().unwrap_err();
+    assert!(full.is_full() && !full.is_closed());
+    assert_eq!(
+        full.to_string(),
+        "2 requests wait already, and at most 2 may"
+    );
+    assert_eq!((line.waiting(), permits.stats().waiting), (2, 2));
+
+    drop(first);
+    assert_eq!((line.waiting(), permits.stats().waiting), (1, 1));
+    let mut third = Box::pin(line.acquire_permit());
+    assert!((&mut third).now_or_never().is_none());
+    drop(held);
+    let held = second.await.unwrap();
+    assert_eq!((line.waiting(), permits.in_use()), (1, 1));
+
+    line.close();
+    assert!(third.await.unwrap_err().is_closed());
+    assert!(line.acquire_permit().await.unwrap_err().is_closed());
+    assert_eq!(
+        (line.waiting(), permits.in_use(), permits.stats().waiting),
+        (0, 1, 0)
+    );
+    drop(held);
+    assert!(permits.try_acquire().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_line_around_permits_passes_what_has_not_to_wait() {
+    let line = Line::new(Permits::new(1)).with_max_waiting(0);
+    let held = line.acquire_permit().await.unwrap();
+    assert!(line.acquire_permit().await.unwrap_err().is_full());
+    drop(held);
+    assert!(line.acquire_permit().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_of_permits_by_key_is_one_line_for_all_keys() {
+    let line = Line::new(KeyedPermits::new(1)).with_max_waiting(1);
+    let of = |key: &'static str| line.with_limiter(|keyed| keyed.at(key));
+    let (ann, bob) = (of("ann"), of("bob"));
+    let (_ann, _bob) = (ann.acquire_permit().await, bob.acquire_permit().await);
+    let mut waits = Box::pin(ann.acquire_permit());
+    assert!((&mut waits).now_or_never().is_none());
+    assert!(bob.acquire_permit().await.unwrap_err().is_full());
+    line.close();
+    assert!(waits.await.unwrap_err().is_closed());
 }
