@@ -2,7 +2,7 @@ use core::fmt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use crate::limiter::{Line, Mode, PolicyExt, Shared, Switch, SwitchExt, Switched};
+use crate::limiter::{Line, Mode, Shared, Switch, SwitchExt, Switched};
 use crate::policy::AnyPolicy;
 
 use super::{LimitConfig, LimitsConfig};
@@ -151,7 +151,7 @@ impl fmt::Debug for NamedLimits {
 
 impl Named {
     fn new(config: &LimitConfig) -> Self {
-        let limit = config.policy().clone().shared();
+        let limit = Shared::new(config.policy().clone());
         let switch = Switch::new().with_mode(config.mode());
         Self {
             config: config.clone(),

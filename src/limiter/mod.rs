@@ -67,7 +67,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use crate::policy::{Decision, Policy};
-use crate::time::Resolution;
+use crate::time::{Resolution, require_clock};
 
 pub use crate::policy::{Quota, Status};
 pub use crate::wait::Priority;
@@ -442,6 +442,8 @@ pub trait Limits<K> {
 
 /// Makes limiters from a policy.
 ///
+/// On `wasm32-unknown-unknown`, which has no clock, these methods do not compile: see [`time`](crate::time#clocks-and-runtimes).
+///
 /// ```
 /// use paceline::limiter::PolicyExt;
 /// use paceline::policy::{Interval, TokenBucket};
@@ -459,6 +461,7 @@ pub trait Limits<K> {
 pub trait PolicyExt: Policy + Sized {
     /// For one adapter, without a lock.
     fn owned(self) -> Owned<Self> {
+        const { require_clock() };
         Owned::new(self)
     }
 
@@ -468,6 +471,7 @@ pub trait PolicyExt: Policy + Sized {
         Self: Send + 'static,
         Self::State: Send,
     {
+        const { require_clock() };
         Shared::new(self)
     }
 
@@ -479,6 +483,7 @@ pub trait PolicyExt: Policy + Sized {
         Self::State: Send,
         K: Hash + Eq + Clone,
     {
+        const { require_clock() };
         Keyed::new(self)
     }
 }

@@ -45,7 +45,7 @@ impl Clock {
     /// Readings never go back while the clock stays in one runtime.
     #[inline]
     pub fn now(&mut self) -> Tick {
-        let now = Instant::now();
+        let now = instant();
         let epoch = *self.epoch.get_or_insert(now);
         Tick::ZERO.after(now.saturating_duration_since(epoch))
     }
@@ -74,8 +74,20 @@ pub(crate) fn since_1970() -> Duration {
 /// The longest wait: thirty years. `Instant` has no room for `Duration::MAX`.
 pub(super) const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
 
+/// Fails where `Instant::now` would: in a constant while the program is compiled, and otherwise with words that say what to do.
+#[track_caller]
+pub(crate) const fn require_clock() {
+    assert!(
+        !cfg!(all(target_family = "wasm", target_os = "unknown")),
+        "the limits of paceline need a clock, and wasm32-unknown-unknown has none: give times of your own to a `Policy`, \
+         or build for wasm32-wasip1"
+    );
+}
+
 /// A reading of tokio's clock as tokio's type, for timers and for what callers hold.
+#[inline]
 pub(crate) fn instant() -> Instant {
+    require_clock();
     Instant::now()
 }
 

@@ -9,6 +9,15 @@
 //! | decide in a policy of your own | [`Tick`], from a [`Clock`] |
 //! | wait as exactly as the limits do | [`Timer`], with a [`Resolution`] |
 //! | align windows with the calendar, in tests too | [`WallClock`] |
+//!
+//! # Clocks and runtimes
+//!
+//! What passes at once needs no runtime, and neither does `acquire_blocking`. A future or a stream that has to wait needs a tokio
+//! runtime with `enable_time`, and panics in any other place. In another executor, poll it under a guard of
+//! [`Handle::enter`](tokio::runtime::Handle::enter) of a tokio runtime that runs beside it.
+//!
+//! `wasm32-unknown-unknown` has no clock. A [`Policy`](crate::policy::Policy) works there, with times of your own as [`Tick`]s; the
+//! methods of [`PolicyExt`](crate::limiter::PolicyExt) do not compile, and what else reads a clock panics.
 
 mod civil;
 mod clock;
@@ -29,7 +38,7 @@ pub(crate) use civil::{days_of_month, first_day, first_day_of_next_month};
 pub use clock::Clock;
 #[cfg(feature = "metrics")]
 pub(crate) use clock::since_1970;
-pub(crate) use clock::{instant, is_real, this_runtime};
+pub(crate) use clock::{instant, is_real, require_clock, this_runtime};
 pub use error::OutOfRange;
 pub(crate) use error::or_panic;
 pub use rate::Rate;

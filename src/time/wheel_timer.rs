@@ -101,10 +101,16 @@ impl WheelTimer {
                 *wait.due = due;
             }
             wait => {
+                let home = this_runtime();
+                assert!(
+                    home.is_some(),
+                    "a limit of paceline has to wait, and there is no tokio runtime here: await it in `#[tokio::main]` or \
+                     `Runtime::block_on`, or under a guard of `Handle::enter`; a thread waits with `acquire_blocking`"
+                );
                 *wait = Some(Box::pin(WheelWait {
                     sleep: sleep_until(deadline),
                     due,
-                    home: this_runtime(),
+                    home,
                 }));
             }
         }

@@ -37,7 +37,7 @@ async fn a_cooldown_of_zero_is_none_and_one_for_ever_is_for_ever() {
 }
 
 #[test]
-#[should_panic(expected = "no reactor running")]
+#[should_panic(expected = "a limit of paceline has to wait, and there is no tokio runtime here")]
 fn a_cooldown_that_is_waited_for_outside_a_runtime_panics() {
     let permits = Permits::new(1).with_cooldown(ms(100));
     drop(permits.try_acquire());

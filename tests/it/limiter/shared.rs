@@ -160,7 +160,7 @@ async fn a_writer_that_asks_the_limit_can_print_it() {
 }
 
 #[test]
-#[should_panic(expected = "no reactor running")]
+#[should_panic(expected = "a limit of paceline has to wait, and there is no tokio runtime here")]
 fn a_request_that_has_to_wait_outside_a_runtime_panics() {
     let _ = Driven::new(used(100).acquire(1)).poll();
 }
