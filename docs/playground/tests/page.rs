@@ -200,7 +200,8 @@ async fn shown_code(calls: impl Stream<Item = u32>) -> Result<Vec<u32>, ConfigEr
     use paceline::{policy::AnyPolicy, prelude::*};
 
     let policy: AnyPolicy = "10/s fixed".parse()?;
-    let calls = calls.pace(policy.owned()); // or enforce
+    // pace waits, and enforce refuses.
+    let calls = calls.pace(policy.owned());
     Ok(calls.collect().await)
 }
 
