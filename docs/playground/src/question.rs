@@ -1,16 +1,23 @@
-use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use paceline::policy::{AnyPolicy, Decision, Policy};
-use paceline::time::Tick;
+use paceline::policy::{AlignedWindow, Alignment, AnyPolicy, Decision, Policy, Unlimited};
+use paceline::time::{Rate, Tick, WallClock};
 
 const MICRO: u64 = 1_000;
 
+/// The longest time of a question, and the end of every run.
+const HOUR: Tick = Tick::from_nanos(3_600_000_000 * MICRO);
+
 /// The answer to a question: what a policy lets through of these arrivals, and how many of them are in a window of the provider.
 ///
-/// A question has three lines: a policy, such as `10/s burst 5`; the window of the provider in milliseconds; and the times of the
-/// arrivals in milliseconds, with commas between them. The answer is JSON, with times in milliseconds: `paced`, when each passes
-/// if it waits; `passes`, whether each passes if it may not wait; and the most that any window has of the arrivals, and of those
-/// that passed either way. If the question cannot be read, it has an `error`.
+/// A question has three lines: a policy, such as `10/s burst 5`; the window of the provider; and the times of the arrivals, with
+/// commas between them. The answer is JSON: `paced`, when each passes if it waits, within an hour; `passes`, whether each passes
+/// if it may not wait; and the most that any window has of the arrivals, and of those that passed either way. All times are whole
+/// microseconds. If the question cannot be read, it has an `error`.
+///
+/// An aligned window begins a tenth of its length after 0, and again after each length.
 #[must_use]
 pub fn answer(question: &str) -> String {
     match Question::read(question) {
@@ -21,6 +28,8 @@ pub fn answer(question: &str) -> String {
 
 struct Question {
     policy: AnyPolicy,
+    /// What the wall clocks of the policy read.
+    now: Arc<AtomicU64>,
     window: u64,
     arrivals: Vec<Tick>,
 }
@@ -29,21 +38,16 @@ impl Question {
     fn read(text: &str) -> Result<Self, String> {
         let mut lines = text.lines();
         let mut line = |what| lines.next().ok_or(format!("there is no {what}"));
-        let policy = line("policy")?;
-        let policy = policy.parse().map_err(|error| format!("{error}"))?;
-        let window = nanos(line("window")?)?;
-        let times = lines
-            .next()
-            .unwrap_or_default()
-            .split(',')
-            .filter(|time| !time.is_empty());
-        let arrivals: Result<Vec<_>, _> = times
-            .map(|time| nanos(time).map(Tick::from_nanos))
-            .collect();
-        let mut arrivals = arrivals?;
+        let now = Arc::default();
+        let policy = policy(line("policy")?, &now)?;
+        let window = tick(line("window")?)?.as_nanos();
+        let times = lines.next().unwrap_or_default().split(',');
+        let times = times.filter(|time| !time.is_empty());
+        let mut arrivals = times.map(tick).collect::<Result<Vec<_>, _>>()?;
         arrivals.sort_unstable();
         Ok(Self {
             policy,
+            now,
             window,
             arrivals,
         })
@@ -57,43 +61,44 @@ impl Question {
             .filter(|(_, passes)| **passes)
             .map(|(at, _)| *at)
             .collect();
-        let mut answer = String::from("{\"paced\":[");
-        for (number, at) in paced.iter().enumerate() {
-            let comma = if number > 0 { "," } else { "" };
-            let micros = at.as_nanos().div_ceil(MICRO);
-            // Writing to a `String` does not fail.
-            let _ = write!(answer, "{comma}{}.{:03}", micros / 1_000, micros % 1_000);
-        }
-        let _ = write!(
-            answer,
-            "],\"passes\":{passes:?},\"most\":{{\"arrivals\":{},\"paced\":{},\"passed\":{}}}}}",
-            self.most(&self.arrivals),
-            self.most(&paced),
-            self.most(&at_once)
-        );
-        answer
+        let most = [&self.arrivals, &paced, &at_once].map(|times| self.most(times));
+        let [arrivals, waiting, refusing] = most;
+        let micros = paced.iter().map(|at| at.as_nanos().div_ceil(MICRO));
+        let micros: Vec<u64> = micros.collect();
+        format!(
+            "{{\"paced\":{micros:?},\"passes\":{passes:?},\
+             \"most\":{{\"arrivals\":{arrivals},\"paced\":{waiting},\"passed\":{refusing}}}}}"
+        )
+    }
+
+    fn decide(&self, state: &mut <AnyPolicy as Policy>::State, now: Tick) -> Decision {
+        self.now.store(now.as_nanos(), Ordering::Relaxed);
+        self.policy.decide(state, now, 1)
     }
 
     /// When each passes, first come, first served.
     fn paced(&self) -> Vec<Tick> {
-        let (policy, mut now) = (&self.policy, Tick::ZERO);
-        let mut state = policy.fresh(now);
+        let mut now = Tick::ZERO;
+        let mut state = self.policy.fresh(now);
         let pass = |arrival: &Tick| {
             now = now.max(*arrival);
-            while let Decision::Wait { retry_in } = policy.decide(&mut state, now, 1) {
+            while let Decision::Wait { retry_in } = self.decide(&mut state, now) {
                 now = now.after(retry_in);
+                if now > HOUR {
+                    return None;
+                }
             }
-            now
+            Some(now)
         };
-        self.arrivals.iter().map(pass).collect()
+        self.arrivals.iter().map_while(pass).collect()
     }
 
     /// Whether each passes at once.
     fn passes(&self) -> Vec<bool> {
         let mut state = self.policy.fresh(Tick::ZERO);
         let arrivals = self.arrivals.iter();
-        let decide = |at: &Tick| self.policy.decide(&mut state, *at, 1).is_pass();
-        arrivals.map(decide).collect()
+        let passes = arrivals.map(|at| self.decide(&mut state, *at).is_pass());
+        passes.collect()
     }
 
     /// The most of these times in a window, wherever it begins. They are in order.
@@ -108,20 +113,42 @@ impl Question {
     }
 }
 
-/// Of a number of milliseconds.
-fn nanos(millis: &str) -> Result<u64, String> {
-    let wrong = || format!("a time is a number of milliseconds up to 3600000, got `{millis}`");
-    let number: f64 = millis.trim().parse().map_err(|_| wrong())?;
-    if !(0.0..=3_600_000.0).contains(&number) {
-        return Err(wrong());
+/// The policy of a text. Its wall clocks read `now`: a page has no clock of the system.
+fn policy(text: &str, now: &Arc<AtomicU64>) -> Result<AnyPolicy, String> {
+    let policy: AnyPolicy = text.parse().map_err(|error| format!("{error}"))?;
+    let written = policy.to_string();
+    if !written.contains(" aligned") {
+        return Ok(policy);
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "it is in range"
-    )]
-    let micros = (number * 1e3).round() as u64;
-    Ok(micros * MICRO)
+    let mut limits = written.split(" and ").map(|limit| {
+        let limit = limit.trim_end_matches(" per request");
+        match limit.split_once(" aligned") {
+            Some((rate, "")) => aligned(rate, now),
+            Some(_) => Err(format!("the page has no time zones, got `{limit}`")),
+            None => limit.parse().map_err(|error| format!("{error}")),
+        }
+    });
+    let none = AnyPolicy::from(Unlimited);
+    limits.try_fold(none, |all, limit| Ok(all.and(limit?)))
+}
+
+fn aligned(rate: &str, now: &Arc<AtomicU64>) -> Result<AnyPolicy, String> {
+    let wrong = |_| format!("the page has no calendar: write a window up to a day, got `{rate}`");
+    let rate: Rate = rate.parse().map_err(wrong)?;
+    let length = rate.period();
+    let now = Arc::clone(now);
+    let start = length.saturating_sub(length / 10);
+    let clock = WallClock::new(move || start + Duration::from_nanos(now.load(Ordering::Relaxed)));
+    let window = AlignedWindow::try_new(rate.permits(), Alignment::Every(length));
+    let window = window.map_err(|error| error.to_string())?;
+    Ok(window.with_clock(clock).into())
+}
+
+fn tick(micros: &str) -> Result<Tick, String> {
+    let wrong = || format!("a time is a number of microseconds up to 3600000000, got `{micros}`");
+    let number: u64 = micros.parse().map_err(|_| wrong())?;
+    let tick = Tick::from_nanos(number.saturating_mul(MICRO));
+    if tick > HOUR { Err(wrong()) } else { Ok(tick) }
 }
 
 /// As a string of JSON.
@@ -150,10 +177,10 @@ mod tests {
 
     #[test]
     fn a_burst_is_paced_or_refused_and_windows_are_counted_wherever_they_begin() {
-        let bucket = ask("10/s burst 3\n1000\n0,0,0,0,50,1500");
+        let bucket = ask("10/s burst 3\n1000000\n0,0,0,0,50000,1500000");
         assert_eq!(
             bucket["paced"],
-            json!([0.0, 0.0, 0.0, 100.0, 200.0, 1500.0])
+            json!([0, 0, 0, 100_000, 200_000, 1_500_000])
         );
         assert_eq!(
             bucket["passes"],
@@ -162,17 +189,45 @@ mod tests {
         let most = json!({ "arrivals": 5, "paced": 5, "passed": 3 });
         assert_eq!(bucket["most"], most);
 
-        let fixed = ask("2/s fixed\n1000\n0,900,1000,1001,2500");
-        assert_eq!(fixed["paced"], json!([0.0, 900.0, 1000.0, 1001.0, 2500.0]));
+        let arrivals = "1000000\n0,900000,1000000,1001000,2500000";
+        let fixed = ask(&format!("2/s fixed\n{arrivals}"));
+        let times = json!([0, 900_000, 1_000_000, 1_001_000, 2_500_000]);
+        assert_eq!(fixed["paced"], times);
         assert_eq!(fixed["most"]["paced"], 3);
-        assert_eq!(ask("2/s\n1000\n0,900,1000,1001,2500")["most"]["paced"], 2);
+        assert_eq!(ask(&format!("2/s\n{arrivals}"))["most"]["paced"], 2);
+    }
+
+    #[test]
+    fn an_aligned_window_begins_a_tenth_of_its_length_after_zero() {
+        let windows = ask("2/s aligned\n1000000\n0,0,99999,100000,100000,200000");
+        let times = json!([0, 0, 100_000, 100_000, 1_100_000, 1_100_000]);
+        assert_eq!(windows["paced"], times);
+        assert_eq!(
+            windows["passes"],
+            json!([true, true, false, true, true, false])
+        );
+        let both = ask("2/s aligned per request and every 10ms\n1000\n0,0,0");
+        assert_eq!(both["paced"], json!([0, 10_000, 100_000]));
+    }
+
+    #[test]
+    fn a_run_ends_after_an_hour() {
+        for slow in [
+            "1/213503day",
+            "every 213503day",
+            "1/213503day aligned",
+            "every 3601s",
+        ] {
+            let answer = ask(&format!("{slow}\n1000\n0,0,0"));
+            assert_eq!(answer["paced"], json!([0]), "{slow}");
+        }
     }
 
     #[test]
     fn times_are_put_in_order_and_rounded_up_to_microseconds() {
-        let thirds = ask("3/s burst 1\n1000\n400,0,0");
-        assert_eq!(thirds["paced"], json!([0.0, 333.334, 666.667]));
-        assert_eq!(ask("unlimited\n10\n0.5,10.4994")["most"]["paced"], 2);
+        let thirds = ask("3/s burst 1\n1000000\n400000,0,0");
+        assert_eq!(thirds["paced"], json!([0, 333_334, 666_667]));
+        assert_eq!(ask("unlimited\n10\n1,10")["most"]["paced"], 2);
         assert_eq!(ask("unlimited\n10\n")["paced"], json!([]));
     }
 
@@ -182,9 +237,12 @@ mod tests {
             ("", "no policy"),
             ("10/s", "no window"),
             ("10/fortnight\n1000\n0", "fortnight"),
+            ("10/month aligned\n1000\n0", "no calendar"),
+            ("10/s and 5/s aligned utc+02:00\n1000\n0", "no time zones"),
             ("10/s\n1000\n0,\"x", "got `\"x`"),
             ("10/s\n-5\n0", "got `-5`"),
             ("10/s\n1000\nNaN", "got `NaN`"),
+            ("10/s\n1000\n18446744073709551615", "up to 3600000000"),
         ] {
             let error = ask(question)["error"].as_str().unwrap().to_owned();
             assert!(error.contains(named), "{error}");
