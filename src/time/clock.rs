@@ -77,8 +77,8 @@ pub(super) const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
 /// Fails where `Instant::now` would: in a constant while the program is compiled, and otherwise with words that say what to do.
 #[track_caller]
 pub(crate) const fn require_clock() {
-    assert!(
-        !cfg!(all(target_family = "wasm", target_os = "unknown")),
+    #[cfg(all(target_family = "wasm", target_os = "unknown"))]
+    panic!(
         "the limits of paceline need a clock, and wasm32-unknown-unknown has none: give times of your own to a `Policy`, \
          or build for wasm32-wasip1"
     );
