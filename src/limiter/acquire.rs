@@ -100,7 +100,8 @@ pub trait LimiterExt: Limiter + Clone + Unpin {
     ///
     /// Call it in `tokio::task::spawn_blocking` or in a thread of your own. It blocks the thread: in a task it stops all tasks of that
     /// thread, and for ever if one of them is ahead in the queue. It needs no runtime. A thread outside of a runtime reads the real
-    /// clock, also if that of a runtime is paused.
+    /// clock, also if that of a runtime is paused. One of `spawn_blocking` reads the clock of its runtime, which does not advance by
+    /// itself while such a thread runs: on a paused clock it waits for ever.
     ///
     /// If a future is kept and never polled while it is the head of the queue, it is passed over as soon as a request in a runtime
     /// waits too. Threads alone do not notice it, so give them a deadline where such a future is possible.
