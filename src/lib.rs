@@ -52,31 +52,11 @@
 //! * **`paceline-redis`**, another one, has the same limits with their state in Redis, for a fleet, and says what happens while Redis
 //!   is gone.
 //!
-//! | to | write |
-//! |---|---|
-//! | keep calls 50 ms apart | `calls.min_interval(Duration::from_millis(50))` |
-//! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
-//! | a limit for each key | `let users = policy.keyed();` and `users.acquire_one(user).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
-//! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire_one().await` |
-//! | refuse instead of wait | `calls.enforce(limit)` |
-//! | drop instead of wait | `samples.shed(limit)` |
-//! | give up after a timeout | `limit.acquire_within(1, Duration::from_millis(200)).await` |
-//! | a limit for each user and one for all users, all or none | `Combined::new((users.at(user), account.clone()))` |
-//! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
-//! | pay what a call has cost in fact | `let reserved = limit.reserve(800).await?;` and `reserved.settle(1234);` |
-//! | wait as long as a 429 asks | `limit.apply_feedback(&Feedback::parse(response.headers(), now_unix))` |
-//! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
-//! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
-//! | the same for a sink | `socket.pace_sends(limit)`, `pace_sends_by_cost`, `enforce_sends`, `shed_sends` |
-//! | take a policy from a text | `let policy: AnyPolicy = "100/min burst 20 and 5000/day aligned".parse()?;` |
-//! | pause or change a limit | `limit.pause_for(d)`, `limit.retune(policy)` |
-//! | observe only, switch off, or launch a limit for 1 % of the users first | `limits.switched(&switch)`, `switch.set_mode(Mode::Shadow)`, `switch.set_share(Share::percent(1))`; in a whole fleet, a switch from `redis.switch(name)` |
-//! | answer 429 to a caller above its limit, with `paceline-tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
-//! | drop while this worker is overloaded, the least important first | `events.shed_by(WorkerUtilization::new(sensor), \|event\| event.class())` |
-//! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, of the crate `paceline-redis` |
+//! # Where to read on
 //!
-//! [Choosing](_docs::choosing) has the rest: which policy, whether to wait or to refuse, groups, several limits, services and fleets. The
-//! [guides](_docs) are pages of the repository.
+//! [Choosing](_docs::choosing) has a table of what to write for which purpose, and the questions: which policy, whether to wait or to
+//! refuse, groups, several limits, services and fleets; and a glossary. If something stands still, hangs or is refused:
+//! [troubleshooting](_docs::troubleshooting). The [guides](_docs) are pages of the repository.
 //!
 //! # What is promised
 //!
@@ -161,13 +141,13 @@ pub mod sink;
 pub mod stream;
 pub mod time;
 
-/// The guides and the design: pages of the repository.
+/// The guides: pages of the repository.
 pub mod _docs {
-    #[doc = include_str!("../DESIGN.md")]
-    pub mod design {}
-
     #[doc = include_str!("../docs/choosing.md")]
     pub mod choosing {}
+
+    #[doc = include_str!("../docs/troubleshooting.md")]
+    pub mod troubleshooting {}
 
     #[doc = include_str!("../docs/semantics.md")]
     pub mod semantics {}
@@ -177,4 +157,7 @@ pub mod _docs {
 
     #[doc = include_str!("../docs/language-models.md")]
     pub mod language_models {}
+
+    #[doc = include_str!("../docs/precision.md")]
+    pub mod precision {}
 }

@@ -188,6 +188,35 @@ fn ten_thousand_streams_share_one_timer_and_one_task() {
     });
 }
 
+/// As the guide on platforms says.
+#[test]
+fn another_executor_waits_in_a_runtime_that_it_has_entered() {
+    let mut many = Builder::new_multi_thread();
+    let many = many.worker_threads(1).enable_all().build().unwrap();
+    let _entered = many.enter();
+    let limit = Interval::every(micros(2_000)).shared();
+    let start = Instant::now();
+    futures::executor::block_on(async {
+        for n in 0..4 {
+            limit.acquire_one().await;
+            assert!(start.elapsed() >= micros(2_000) * n);
+        }
+    });
+}
+
+#[test]
+fn permits_need_no_runtime() {
+    let permits = Permits::new(1);
+    let taken = futures::executor::block_on(permits.acquire());
+    let waiting = permits.clone();
+    let waiter = thread::spawn(move || drop(futures::executor::block_on(waiting.acquire())));
+    while permits.stats().waiting == 0 {
+        thread::yield_now();
+    }
+    drop(taken);
+    waiter.join().unwrap();
+}
+
 #[test]
 fn a_stream_may_move_to_another_runtime_whose_predecessor_has_ended() {
     let mut paced = stream::repeat(()).min_interval(micros(2_000));

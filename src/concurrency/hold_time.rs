@@ -1,3 +1,8 @@
+//! The estimated wait for permits, an option. The mean hold time is the time in use, summed over all permits, for each
+//! permit that was released. The k-th request waits about k times that, divided by the number of permits. This is a guess,
+//! and may refuse a request that would have been in time. It refuses nothing until each permit has come back once on
+//! average, or while a permit is free and no request waits.
+
 use core::time::Duration;
 
 use crate::time::Tick;

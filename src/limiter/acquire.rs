@@ -100,7 +100,8 @@ pub trait LimiterExt: Limiter + Clone + Unpin {
     ///
     /// Call it in `tokio::task::spawn_blocking` or in a thread of your own. It blocks the thread: in a task it stops all tasks of that
     /// thread, and for ever if one of them is ahead in the queue. It needs no runtime. A thread outside of a runtime reads the real
-    /// clock, also if that of a runtime is paused.
+    /// clock, also if that of a runtime is paused. One of `spawn_blocking` reads the clock of its runtime, which does not advance by
+    /// itself while such a thread runs: on a paused clock it waits for ever.
     ///
     /// A future that is kept and never polled while it is the head of the queue is passed over, after about 10 ms if a request in a
     /// runtime waits, and after about 200 ms if only threads do.

@@ -1,3 +1,9 @@
+//! `acquire_within`, `try_acquire` and `peek` need the wait of one more request behind the queue. A copy of the state is
+//! taken through the costs of all waiters, each as early as possible. For more than 64 waiters the result is kept, and
+//! computed anew when as much has happened as the queue is long. What makes the queue faster throws it away. The answer is
+//! never later than the truth: no request is refused that could have passed in time, and one that was let in by mistake is
+//! refused at its deadline.
+
 use crate::policy::Policy;
 use crate::time::Tick;
 use crate::wait::{Ticket, Waiters};

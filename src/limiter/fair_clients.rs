@@ -1,3 +1,7 @@
+//! The clients of a `Fair`: one lock for all of them, and a wait queue for each. The lock order is the queue, then the clients.
+//! A cycle begins with the first request that finds it due, so there is no background task. What may let waiters of other
+//! clients pass earlier (a refund, a new client, a change) updates their queues after the lock is released.
+
 use core::hash::Hash;
 use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};

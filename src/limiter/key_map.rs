@@ -1,3 +1,22 @@
+//! A `Keyed` has sixteen shards, each a map behind its own lock (one shard with `with_max_keys`). An **idle** key is a
+//! state and nothing else, and the map answers for it. An **active** key is a `Shared` limit that went on from that state:
+//! a request waits, or the key is paused, or has its own parameters. Requests go to it, and the lock of the map is free.
+//! When the reason is over, the key becomes idle again and hands on its counts. A key is hashed for its shard and in it,
+//! with a random hash: otherwise clients could choose keys that all meet at one lock.
+//!
+//! **Eviction** needs no task. When the number of keys has doubled, a new key pays for a pass over all of them, and the
+//! settled ones go. Under `with_max_keys`, the eighth of the rest that settles first is noted, in order, and each new key
+//! evicts noted ones that have settled. All are passed over again when the notes are used up, or say nothing and as many
+//! new keys have asked as there are. So a new key costs a constant on average, also in a rush of keys for which there is no
+//! room.
+//!
+//! **Room.** A request for a new key that finds none waits until the first key may have settled, a second at most, and asks
+//! again. There is no queue for room, since a full map is rare. `with_when_full` chooses an answer instead.
+//!
+//! Never evicted are: a key that binds, is paused, has a waiter, or has its own parameters; and any key of a policy that
+//! never settles, since a fresh `with_delayed_start` interval or `with_empty_start` bucket makes its first request wait.
+//! Parameters are a key's own until they equal the common ones again, or until `forget` or `reset`.
+
 use core::hash::Hash;
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};

@@ -1,3 +1,12 @@
+//! A `Line` knows only the limiter trait. It keeps a waker for each request that waits, under a lock that is never held
+//! while the limiter is asked. When the line is full, a request asks with `poll_try`, so it never enters the queue. `close`
+//! sets a flag and wakes all. A request reads the flag before it asks, and again under the lock when it takes its place, so
+//! none sleeps through the end.
+//!
+//! With jitter, a request that waits only looks (`poll_open`). When it could pass, its jitter begins with a reserved
+//! position, and it asks for permits when the jitter is over. So no permit is held meanwhile, and the window bound stays
+//! that of the limit.
+
 use core::fmt;
 use core::future::{Future, poll_fn};
 use core::task::{Context, Poll, Waker};

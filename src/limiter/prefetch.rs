@@ -1,7 +1,18 @@
 //! Permits that the policy approves ahead of time, so that they pass without a clock reading and without a lock.
 //!
-//! A reading of the clock costs more than the decision itself. Where the policy allows it ([`Policy::credit`]), one decision
-//! approves some permits in advance; what was taken of them is counted at the next reading.
+//! A reading of the clock costs more than the decision itself. Where the policy allows it ([`Policy::credit`]), one
+//! decision approves some permits in advance; what was taken of them is counted at the next reading.
+//!
+//! To count late is stricter: the bucket never holds more than it would have held. Windows that begin with their first
+//! request are excluded, since a later count would move their borders. If the clock goes back, prefetched permits count as
+//! of the reading that approved them. It is a thirty-second of the burst; at most 256, since more saves nothing; at least
+//! 15, since of a small burst every permit counts. On tokio's paused clock nothing is prefetched, so tests see exact
+//! instants. After a request that costs as much as a whole prefetch there is none.
+//!
+//! In a `Shared` limit one atomic has the permits that are left and the number of requests that took some. It is offered
+//! under the lock, only when no waiter is queued, and every operation with the lock reclaims it first. So a pause, new
+//! parameters or a new waiter finds every permit that has passed. The clock is read after the reclaim, or a permit would be
+//! counted earlier than it passed. An idle key has no prefetch: that would be memory for each key.
 
 use core::sync::atomic::Ordering;
 

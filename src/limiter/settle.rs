@@ -1,3 +1,13 @@
+//! To settle a reservation is to `charge` or `refund_from` the difference. Both are laws of a policy: a charge of what
+//! would pass is a decision, and a refund from the instant of a charge undoes it.
+//!
+//! * **`charge`** moves the state beyond the limit. The next decision is the same formula as before, so it waits until
+//!   enough has flowed in or expired.
+//! * **`refund_from`** has the instant at which the permits were spent. A log finds its entry, a counter its bucket; a
+//!   window gives nothing back if another one has begun since.
+//! * **`set_remaining`** is not part of a policy: a hold beside the pause counts how many permits may pass until when.
+//!   While it is in force nothing is prefetched.
+
 use core::convert::Infallible;
 use core::future::Future;
 use core::pin::Pin;

@@ -1,16 +1,39 @@
 //! The wait queue: waiters in front of a guarded resource, first come, first served.
 //!
-//! A [`WaitQueue`] holds a [`Resource`] (the state of a limit, the state of a semaphore) and the waiters that want permits of
-//! it. Only the head of the queue asks the resource; the others wait until they are the head.
+//! A [`WaitQueue`] holds a [`Resource`] (the state of a limit, the state of a semaphore) and the waiters that want permits
+//! of it. Only the head of the queue asks the resource; the others wait until they are the head.
 //!
-//! * A head that asks itself sleeps on a timer of its own. A queued waiter that becomes the head is woken by the timer of the
-//!   queue when its permits are due, so that one wake-up a grant is enough.
-//! * As an option the head is the newest waiter while the queue has not been empty for a time. A waiter that joins is then the
-//!   head, and the timer of the queue is armed for it.
-//! * As another option requests have a [`Priority`]: tickets are ordered by the time of arrival, to which a class below adds some.
-//! * A head that has not asked 10 ms after its permits were due is passed over, see [`head_timeout`].
-//! * Wakers run foreign code when they wake and when they are dropped, and that code may use this very queue. The queue
-//!   collects both in `DeferredWakes`, which run after unlock.
+//! * **Positions.** Each waiter has a ticket: the time of its arrival, which never goes back, and a number that counts up.
+//!   The smallest ticket is the head. A request that was the head and only looked has a *reserved* position: it left the
+//!   queue and keeps its ticket. If it has to wait again, it is queued under that ticket. The queue is a deque in order of
+//!   tickets. A waiter that leaves from the middle leaves a gap; gaps are closed when they reach the front or outnumber the
+//!   waiters. So joining and leaving take logarithmic time on average, and no new memory.
+//! * **Asking.** Only the head takes permits. A queued head that can pass leaves the queue first and is counted by a clock
+//!   reading of its own, so that little happens between this reading and its consumer. For any other request the resource
+//!   only checks whether it can ever pass. A limit refuses an impossible request at once. Permits refuse it when it is the
+//!   head, since their number may have grown by then.
+//! * **Newest first**, an option. Once the queue has not been empty for `after`, the head is the waiter with the largest
+//!   ticket, until the queue is empty. The queue's timer wakes it, since most often a newer request overtakes it before.
+//!   The oldest wait until the queue is empty, so they need a deadline. No timer watches `after`: it is compared whenever
+//!   the queue is asked.
+//! * **Classes**, an option. A [`Priority`] moves the time in the ticket: one ageing earlier for `High`, one later for
+//!   `Low`. So there is no queue for each class and no timer: new tickets grow until none is smaller than that of a waiter.
+//!   Newest first does not apply then, and the estimate of a wait counts no waiter.
+//! * **Wake-ups.** When the head leaves, the same call asks how long the next one has to wait. If it need not wait, it is
+//!   woken. Else the queue's own timer is set for it, with the waker of that waiter. So a task runs when it joins and when
+//!   it passes: one wake-up a grant. `refund`, `pause_for`, `resume`, `resize` and a released permit wake the head if it
+//!   may pass earlier than it sleeps. `retune` and a change of mode wake every waiter. A head that is woken too early asks
+//!   and sleeps again.
+//! * **Runtimes.** A tokio timer belongs to a runtime and ends with it. A `Timer` that is polled in another runtime moves
+//!   there. The queue's timer is set only from the runtime in which the head waits; a call from elsewhere wakes the head,
+//!   which sleeps on a timer of its own. So the end of one runtime strands no waiter in another.
+//! * **Cancellation.** Dropping a handle or a gate leaves the queue. Nothing was counted before the `Pass`, so there is
+//!   nothing to undo. If it was the head, the next one is scheduled.
+//! * **Head timeout.** A head that lets its turn go by for 10 ms is passed over: it becomes *overdue*, still counts as
+//!   waiting, and is queued under the same ticket when it asks. See [`head_timeout`].
+//! * **The lock and foreign code.** Wakers run foreign code when they wake and when they are dropped, and that code may ask
+//!   this very limit. So an operation collects wake-ups, dropped wakers, tasks and timers in `DeferredWakes`, and runs them
+//!   after unlock. Policies run under the lock, and their laws forbid them to panic.
 
 mod deferred;
 mod head_timeout;

@@ -1,8 +1,14 @@
 //! Requests that pass in several queues together or in none.
 //!
-//! The queues are locked in one order, so that two such requests never wait for each other's lock. Tickets are taken in all queues
-//! under all locks, so that any two such requests stand in the same order in every queue that they share: none of them waits for one
-//! that waits for it.
+//! The queues are locked in one order, so that two such requests never wait for each other's lock. Tickets are taken in all
+//! queues under all locks, so that any two such requests stand in the same order in every queue that they share: none of
+//! them waits for one that waits for it.
+//!
+//! A ticket alone blocks no waiter. Then the request is queued at the first limit that would not pass it, and stays the
+//! *holding* head of those before: it would pass there, and waits elsewhere. The head timeout gives a holding head one
+//! second instead of 10 ms, since its task is not idle. A class would give two requests different orders in two queues, so
+//! a `Combined` takes no handle with one. Nor does it take a client of a `Fair`, whose permits other clients can take after
+//! a look.
 
 use core::task::Poll;
 

@@ -23,6 +23,8 @@ use super::terms::{BadKey, For, Terms};
 
 /// Bounds how many requests are under way. The bound follows what the responses show of the server's capacity.
 ///
+/// As with a [`ConcurrencyLayer`](super::ConcurrencyLayer), a response that is kept and not read keeps its permit.
+///
 /// ```
 /// use http::{Request, Response};
 /// use paceline::concurrency::{Adaptive, Aimd};

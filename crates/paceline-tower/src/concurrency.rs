@@ -18,7 +18,11 @@ use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
 use super::terms::{For, Terms};
 
-/// Bounds how many requests are under way.
+/// Bounds how many requests are under way, each until the body of its response has ended.
+///
+/// **A response that is kept and not read keeps its permit.** So a test that collects more responses than there are permits, such as
+/// by `join_all`, never ends. Read each body or drop it, or let the permit end with the head:
+/// [`until_response`](LimitLayer::until_response).
 ///
 /// ```
 /// use http::{Request, Response};
@@ -53,9 +57,8 @@ use super::terms::{For, Terms};
 /// ready, and calls it. [`at_once`](LimitLayer::at_once) refuses instead of waiting.
 ///
 /// **Holds** its permit until the body of the response has ended, failed or was dropped: the body is a [`Held`](super::Held). With
-/// [`until_response`](LimitLayer::until_response) it ends with the head; a service that is not for HTTP needs that. A response that
-/// is kept and not read keeps its permit, so a `join_all` of more calls than permits never ends. A connection that is upgraded has no
-/// body, and its permit ends with the head.
+/// [`until_response`](LimitLayer::until_response) it ends with the head; a service that is not for HTTP needs that. A connection
+/// that is upgraded has no body, and its permit ends with the head.
 ///
 /// **Fails** with [`Error`](super::Error), or answers: see [`answering`](LimitLayer::answering).
 ///

@@ -126,16 +126,9 @@
 //!
 //! `PaceLayer::by_key(limits, host_key()).obeying()` around a client keeps the limit of each host, and waits as long as a host asks:
 //! see [`FeedbackLayer`]. The client of `hyper-util` takes requests of `http` as they are. `reqwest` has types of its own, which it
-//! converts:
+//! converts: the page `docs/http-clients.md` of the repository has the program, and one without layers.
 //!
-//! ```text
-//! let client = service_fn(move |request: http::Request<reqwest::Body>| {
-//!     let reqwest = reqwest.clone();
-//!     async move { reqwest.execute(request.try_into()?).await.map(http::Response::from) }
-//! });
-//! ```
-//!
-//! `examples/services/src/bin/outbound.rs` is a program with it. A host counts requests when they arrive, and they leave at the times
+//! `examples/services/src/bin/outbound.rs` is a larger program. A host counts requests when they arrive, and they leave at the times
 //! of the limit. So keep a margin, or hold a permit until a window after the response, as that program does.
 //!
 //! # If it does not compile

@@ -1,4 +1,16 @@
 //! A reverse proxy in front of one replica of a service. Its clients share a capacity fairly.
+//!
+//! Each core has one thread with a runtime, a listener, connections and a pool of connections to the upstream. Only the
+//! limit is shared, behind its short lock.
+//!
+//! * **hyper parses.** A request that a second server could read in another way (two hosts, a target for another host) is
+//!   refused before the upstream hears of it.
+//! * **One clock for all timeouts of a thread**, since a timer for each request costs more than the rest of the server. A
+//!   timeout is never early, and at most two ticks late.
+//! * **A connection goes back to the pool at the end of the body.** Before that, a slow reader would hold up another
+//!   request. A request that is idempotent, has no body and found a kept connection ended is sent once more, and counted
+//!   once.
+//! * **What changes anything is never on the public port**, and needs a caller on the same machine or a token.
 
 mod admin;
 mod config;

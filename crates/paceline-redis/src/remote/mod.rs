@@ -1,11 +1,59 @@
-//! What a limit on a server needs, whichever server it is: a queue of requests for each key, a batcher that merges them into few
-//! round trips, a circuit breaker, and what passes during an outage. It knows no store and no script.
+//! What a limit on a server needs, whichever server it is: a queue of requests for each key, a batcher that merges them
+//! into few round trips, a circuit breaker, and what passes during an outage. It knows no store and no script.
 //!
-//! A caller joins the [`KeyQueue`] of its key. The queue is a [`Source`] of the connection's [`Batcher`], whose task collects the
-//! questions of many keys, sends them in one call of the [`Store`], and gives each key its part of the reply.
+//! A caller joins the [`KeyQueue`] of its key. The queue is a [`Source`] of the connection's [`Batcher`], whose task
+//! collects the questions of many keys, sends them in one call of the [`Store`], and gives each key its part of the reply.
 //!
 //! A new backend is one folder: an implementation of [`Store`], and what its users see, which is a [`RemoteLimit`] or a
 //! [`LeasePool`] with docs.
+//!
+//! # How it works
+//!
+//! **Unused permits** go back by the time at which they were counted; taking back the latest would take what others have
+//! passed since. The bound comes first: a permit may be lost, and none is given twice.
+//!
+//! **One batcher** a connection and prefix takes the questions of many queues and sends them in one call: at once if no
+//! call is under way, otherwise when the call is full or has gathered for a millisecond. A call for each key had no bound:
+//! the herd's own waiting counted against the deadline and looked like an outage. Now the number of keys under way follows
+//! the measured time of calls, as congestion control by delay does; the rest waits here, and that wait says nothing of the
+//! server. One task a runtime makes the calls itself and lives until the last handle is dropped, so a decision spawns
+//! nothing. A denial is remembered until its time. A permit for a request that has left goes to the next one, or back; one
+//! that is not fetched for 100 ms goes back, too.
+//!
+//! **Overrides** (pauses, modes and parameters for all processes) are in a store of their own, with a version for each
+//! change. A process reads what has changed once a second, beside a call that it makes anyway, and applies it before it
+//! gives out the permits of that call. So a decision costs nothing more, and a process that was idle for an hour does not
+//! pass a paused limit. A subscription would need a second connection, which may be the one that hangs. A retune names the
+//! parameters that it replaces, or it would overrule the next deploy.
+//!
+//! **Keys.** Only a key in use has a queue. Any other key leaves two times (when its state was written, and when it
+//! settles), the last denial and the room, under a 128-bit fingerprint. These detect a lost state, so a settled key is
+//! forgotten without loss.
+//!
+//! **Failing.** A deadline is around everything, also around waiting for a connection. It starts with the call, and anew
+//! with each answer: only silence is a failure, and one for all calls under way. The breaker counts failures; a fault (the
+//! server is well and refuses) is none. An outage is over when a call was answered: a connection alone ends nothing. The
+//! client library's own retries are not used: they repeat what may have been counted. Where the error says that nothing was
+//! done, the call is made again. The reply to a failed call is awaited for up to a second: what it took is returned, unless
+//! the outage policy may have passed as much.
+//!
+//! **An insurance** is the policy's part for one replica, in memory, with everything spent at the instant the outage began.
+//! So all replicas together stay inside the limit over that edge. Over the other edge they do since after an outage in
+//! which a whole limit may have passed without being written down, all counts as spent.
+//!
+//! **What was lost counts as spent.** Each limit remembers when its state was last written and until when it cannot have
+//! settled; both go along with each request. A state that is older, or gone too early, was lost. After a restart of the
+//! server (another `run_id`; always assumed of a cluster) all states from before count as lost, and a missing state does
+//! until it would have settled. After an outage without a restart an insured bucket has not filled meanwhile; a window
+//! needs nothing if the outage was shorter than the window.
+//!
+//! **Leases** are a sorted set, scored by when they end on the server's clock. One script drops ended ones, takes back,
+//! renews, grants. An expired id is never added again: the answer is that it is lost. A grant without an answer is given
+//! back, in up to three attempts. A lease counts from *before* the call that granted or renewed it, by the clock here, and
+//! what has ended here stays lost. So a holder knows of the end no later than the server. Leases are renewed after a third,
+//! all that are past a sixth on one round trip, and all at once after a failed call or on a new connection. An insurance of
+//! leases gives nothing before the outage is a lease old, since others may hold all of them until then. Guards with a lost
+//! lease count as held there.
 
 mod batcher;
 mod cache;
