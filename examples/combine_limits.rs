@@ -14,9 +14,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
 
     // The limit of the user comes first: a user above it holds up no other.
-    let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<&str>();
+    let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
     let account = TokenBucket::new(Rate::per_second(10), 4).shared();
-    let limit = |user| Combined::new((users.at(user), account.clone()));
+    let limit = |user: &str| Combined::new((users.at(user.to_owned()), account.clone()));
 
     limit("ann").acquire(2).await?;
     let waiting = tokio::spawn(limit("ann").acquire_one());
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // A refusal by the account takes nothing from the user.
     assert!(!limit("eve").try_acquire(2).await.is_pass());
-    assert_eq!(users.status(&"eve").map(|left| left.remaining), Some(2));
+    assert_eq!(users.status("eve").map(|left| left.remaining), Some(2));
 
     waiting.await?;
     assert_eq!(start.elapsed(), Duration::from_secs(1));

@@ -7,10 +7,9 @@
 )]
 
 use std::convert::Infallible;
-use std::fs::{self, File};
+use std::fs::File;
 use std::future::{Future, poll_fn};
 use std::panic::{self, PanicHookInfo};
-use std::path::Path;
 use std::pin::pin;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +23,7 @@ use paceline::limiter::{Gate, Limiter};
 use paceline::policy::{Decision, Interval};
 use paceline::prelude::*;
 use paceline::time::{Resolution, Timer};
+use testkit::program::Program;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, yield_now};
 
@@ -331,18 +331,10 @@ fn tokios_message_appears_once_for_each_of_64_runtimes_without_io() {
 /// It is built and run by cargo. Tests themselves are always built to unwind.
 #[test]
 fn in_a_program_that_aborts_on_panic_the_wait_is_on_tokios_timers() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("aborts_on_panic");
-    let library = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let manifest = format!(
-        r#"
-        package = {{ name = "aborts_on_panic", edition = "2024" }}
-        bin = [{{ name = "aborts_on_panic", path = "main.rs" }}]
-        dependencies.paceline.path = '{}'
-        dependencies.tokio = {{ version = "1", features = ["rt", "time"] }}
-        profile.dev.panic = "abort"
-        workspace = {{}}
-        "#,
-        library.display()
+    let package = Program::new(
+        concat!(env!("CARGO_TARGET_TMPDIR"), "/aborts_on_panic"),
+        "[dependencies]\npaceline.path = '{workspace}'\ntokio = { version = '1', features = ['rt', 'time'] }\n\
+         [profile.dev]\npanic = 'abort'",
     );
     let program = r"
         use std::{future::poll_fn, task::Poll, time::{Duration, Instant}};
@@ -367,15 +359,7 @@ fn in_a_program_that_aborts_on_panic_the_wait_is_on_tokios_timers() {
             }
         }
     ";
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-    fs::write(folder.join("main.rs"), program).unwrap();
-    fs::copy(library.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
-    let ran = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--offline", "--target-dir", "target"])
-        .current_dir(folder)
-        .output()
-        .unwrap();
+    let ran = package.cargo(&["run"], "main.rs", program);
     assert!(ran.status.success(), "{ran:?}");
 }
 

@@ -38,12 +38,12 @@ const NO_KEYS: &str = "keyed permits need room for at least 1 key, got 0";
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
-/// let users = KeyedPermits::new(2);
+/// let users = KeyedPermits::<String>::new(2);
 ///
-/// let first = users.acquire("ann").await;
-/// let second = users.acquire("ann").await;
-/// assert!(users.try_acquire(&"ann").is_none());
-/// assert!(users.try_acquire(&"bob").is_some());
+/// let first = users.acquire("ann".into()).await;
+/// let second = users.acquire("ann".into()).await;
+/// assert!(users.try_acquire("ann").is_none());
+/// assert!(users.try_acquire("bob").is_some());
 ///
 /// drop((first, second));
 /// assert!(users.is_empty(), "no permit of any key is in use");
@@ -112,14 +112,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     /// ```
     /// use paceline::concurrency::KeyedPermits;
     ///
-    /// let plans = KeyedPermits::by(|plan: &&str| match *plan {
+    /// let plans = KeyedPermits::by(|plan: &String| match plan.as_str() {
     ///     "premium" => 20,
     ///     _ => 1,
     /// });
     ///
-    /// let one = (plans.try_acquire(&"premium"), plans.try_acquire(&"free"));
-    /// assert!(plans.try_acquire(&"premium").is_some());
-    /// assert!(plans.try_acquire(&"free").is_none());
+    /// let one = (plans.try_acquire("premium"), plans.try_acquire("free"));
+    /// assert!(plans.try_acquire("premium").is_some());
+    /// assert!(plans.try_acquire("free").is_none());
     /// # drop(one);
     /// ```
     #[doc(alias("tier", "plan"))]
@@ -141,11 +141,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let hosts = KeyedPermits::new(1).with_cooldown(Duration::from_millis(100));
+    /// let hosts = KeyedPermits::<String>::new(1).with_cooldown(Duration::from_millis(100));
     ///
-    /// drop(hosts.acquire("a.example").await);
-    /// assert!(hosts.try_acquire(&"a.example").is_none());
-    /// assert!(hosts.try_acquire(&"b.example").is_some());
+    /// drop(hosts.acquire("a.example".into()).await);
+    /// assert!(hosts.try_acquire("a.example").is_none());
+    /// assert!(hosts.try_acquire("b.example").is_some());
     ///
     /// tokio::time::sleep(Duration::from_millis(100)).await;
     /// assert!(hosts.is_empty());
@@ -167,13 +167,13 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     /// ```
     /// use paceline::concurrency::KeyedPermits;
     ///
-    /// let users = KeyedPermits::new(2).with_max_keys(1);
+    /// let users = KeyedPermits::<String>::new(2).with_max_keys(1);
     ///
-    /// let ann = users.try_acquire(&"ann");
-    /// assert!(users.try_acquire(&"bob").is_none());
-    /// assert!(users.try_acquire(&"ann").is_some());
+    /// let ann = users.try_acquire("ann");
+    /// assert!(users.try_acquire("bob").is_none());
+    /// assert!(users.try_acquire("ann").is_some());
     /// drop(ann);
-    /// assert!(users.try_acquire(&"bob").is_some());
+    /// assert!(users.try_acquire("bob").is_some());
     /// ```
     ///
     /// # Panics
@@ -201,10 +201,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let (sender, events) = mpsc::channel();
-    /// let users = KeyedPermits::new(1).with_observer(move |event: Event| sender.send(event).unwrap());
+    /// let users = KeyedPermits::<String>::new(1).with_observer(move |event: Event| sender.send(event).unwrap());
     ///
-    /// let permit = users.acquire("ann").await;
-    /// assert!(users.try_acquire(&"ann").is_none());
+    /// let permit = users.acquire("ann".into()).await;
+    /// assert!(users.try_acquire("ann").is_none());
     /// drop(permit);
     ///
     /// assert!(matches!(events.recv(), Ok(Event::Passed { cost: 1, .. })));
@@ -236,12 +236,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let users = KeyedPermits::new(2);
-    /// let mut ann = users.at("ann");
+    /// let users = KeyedPermits::<String>::new(2);
+    /// let mut ann = users.at("ann".into());
     /// assert!(users.is_empty());
     ///
     /// let permit = poll_fn(|cx| ann.poll_admit((), cx)).await.unwrap();
-    /// assert_eq!((permit.is_some(), users.in_use(&"ann")), (true, 1));
+    /// assert_eq!((permit.is_some(), users.in_use("ann")), (true, 1));
     /// # }
     /// ```
     #[must_use]
@@ -314,12 +314,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let users = KeyedPermits::new(3);
+    /// let users = KeyedPermits::<String>::new(3);
     ///
-    /// let both = users.acquire_many("ann", 2).await.unwrap();
-    /// assert_eq!((both.count(), users.in_use(&"ann")), (2, 2));
-    /// assert!(users.try_acquire_many(&"ann", 2).is_none());
-    /// assert!(users.acquire_many("ann", 4).await.unwrap_err().is_too_costly());
+    /// let both = users.acquire_many("ann".into(), 2).await.unwrap();
+    /// assert_eq!((both.count(), users.in_use("ann")), (2, 2));
+    /// assert!(users.try_acquire_many("ann", 2).is_none());
+    /// assert!(users.acquire_many("ann".into(), 4).await.unwrap_err().is_too_costly());
     /// # }
     /// ```
     ///
@@ -395,10 +395,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     /// ```
     /// use paceline::concurrency::KeyedPermits;
     ///
-    /// let users = KeyedPermits::new(1);
-    /// drop(users.try_acquire(&"ann"));
-    /// let _permit = users.try_acquire(&"bob");
-    /// assert!(users.try_acquire(&"bob").is_none());
+    /// let users = KeyedPermits::<String>::new(1);
+    /// drop(users.try_acquire("ann"));
+    /// let _permit = users.try_acquire("bob");
+    /// assert!(users.try_acquire("bob").is_none());
     ///
     /// let stats = users.stats();
     /// assert_eq!((stats.passed, stats.refused), (2, 1));

@@ -7,7 +7,7 @@ use std::io;
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, Unfailing};
 
 use super::byte_budget::{ByteBudget, SLICE};
 
@@ -37,7 +37,7 @@ pub trait PaceReadExt: AsyncRead {
     /// # Ok(())
     /// # }
     /// ```
-    fn pace_reads<L: Limiter<Error = Infallible>>(self, limiter: L) -> PaceRead<Self, L>
+    fn pace_reads<L: Unfailing>(self, limiter: L) -> PaceRead<Self, L>
     where
         Self: Sized,
     {

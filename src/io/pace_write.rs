@@ -6,7 +6,7 @@ use std::io;
 use pin_project_lite::pin_project;
 use tokio::io::AsyncWrite;
 
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, Unfailing};
 
 use super::byte_budget::ByteBudget;
 
@@ -36,7 +36,7 @@ pub trait PaceWriteExt: AsyncWrite {
     /// # Ok(())
     /// # }
     /// ```
-    fn pace_writes<L: Limiter<Error = Infallible>>(self, limiter: L) -> PaceWrite<Self, L>
+    fn pace_writes<L: Unfailing>(self, limiter: L) -> PaceWrite<Self, L>
     where
         Self: Sized,
     {

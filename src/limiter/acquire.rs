@@ -39,7 +39,7 @@ use super::{AcquireError, Gate, Limiter};
 /// # Cancel safety
 ///
 /// Dropping a future leaves the queue; nothing was counted.
-pub trait LimiterExt: Limiter + Clone + Unpin {
+pub trait LimiterExt: Limiter + ByHand {
     /// Waits for `cost` permits, behind every request that came before. It is queued when it is first polled.
     ///
     /// The future fails at once if that many can never pass, or with the limiter's own error. It panics if it has to wait outside a
@@ -130,7 +130,18 @@ pub trait LimiterExt: Limiter + Clone + Unpin {
     }
 }
 
-impl<L: Limiter + Clone + Unpin> LimiterExt for L {}
+impl<L: Limiter + ByHand> LimiterExt for L {}
+
+/// A limiter that can be asked by hand, since each request has a clone of its own: every one that is [`Clone`] and [`Unpin`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be asked by hand: it is for one adapter and cannot be cloned",
+    label = "expected a handle",
+    note = "`.shared()` instead of `.owned()` makes a limit that is asked with `acquire` and `try_acquire`"
+)]
+pub trait ByHand: Clone + Unpin {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Clone + Unpin> ByHand for T {}
 
 /// Future of [`LimiterExt::acquire`], [`Shared::acquire`](super::Shared::acquire) and [`Keyed::acquire`](super::Keyed::acquire).
 #[derive(Debug)]

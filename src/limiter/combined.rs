@@ -383,12 +383,12 @@ impl<T: Together> Limiter for Combined<T> {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// let requests = PerRequest::new(SlidingLog::new(60, Duration::from_secs(60))).shared();
-/// let users = TokenBucket::new(Rate::per_minute(1_000), 1_000).keyed::<&str>();
-/// let call = Combined::new((users.at("ann"), requests.clone()));
+/// let users = TokenBucket::new(Rate::per_minute(1_000), 1_000).keyed::<String>();
+/// let call = Combined::new((users.at("ann".into()), requests.clone()));
 ///
 /// let reserved = call.reserve(800).await.unwrap();
 /// reserved.settle(300);
-/// assert!(users.try_acquire(&"ann", 700).is_pass());
+/// assert!(users.try_acquire("ann", 700).is_pass());
 /// assert_eq!(requests.status().unwrap().remaining, 59);
 /// # }
 /// ```

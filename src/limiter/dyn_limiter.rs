@@ -3,10 +3,10 @@ use core::fmt;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use crate::policy::{Decision, Status};
+use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
 
-use super::{Limiter, forward_all};
+use super::{Limiter, Shared, forward_all};
 
 /// A limiter in memory whose type is chosen at run time. It can be cloned: each clone is a handle of its own on the same limit.
 ///
@@ -64,6 +64,15 @@ impl DynLimiter {
         Self {
             limiter: Box::new(limiter),
         }
+    }
+}
+
+impl<P> From<Shared<P>> for DynLimiter
+where
+    P: Policy<State: Send> + Send + 'static,
+{
+    fn from(limit: Shared<P>) -> Self {
+        Self::new(limit)
     }
 }
 

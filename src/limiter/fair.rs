@@ -126,15 +126,15 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
-    /// let tenants = tenants.with_terms(|tenant: &&str| match *tenant {
+    /// let tenants = Fair::<String>::new(FairShare::new(40, Duration::from_secs(10)));
+    /// let tenants = tenants.with_terms(|tenant: &String| match tenant.as_str() {
     ///     "premium" => ClientTerms::new().try_with_weight(3).unwrap(),
     ///     _ => ClientTerms::new(),
     /// });
     ///
-    /// assert!(tenants.try_acquire(&"free", 1).is_pass());
-    /// assert!(tenants.try_acquire(&"premium", 30).is_pass());
-    /// assert!(!tenants.try_acquire(&"premium", 1).is_pass());
+    /// assert!(tenants.try_acquire("free", 1).is_pass());
+    /// assert!(tenants.try_acquire("premium", 30).is_pass());
+    /// assert!(!tenants.try_acquire("premium", 1).is_pass());
     /// # }
     /// ```
     #[must_use]
@@ -402,13 +402,13 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
-    /// assert!(tenants.try_acquire(&"ann", 40).is_pass());
+    /// let tenants = Fair::<String>::new(FairShare::new(40, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire("ann", 40).is_pass());
     ///
     /// tenants.retune(tenants.share().try_with_reservation(500).unwrap());
-    /// assert!(!tenants.try_acquire(&"ann", 1).is_pass());
+    /// assert!(!tenants.try_acquire("ann", 1).is_pass());
     /// tenants.retune(FairShare::new(50, Duration::from_secs(10)));
-    /// assert!(tenants.try_acquire(&"ann", 10).is_pass());
+    /// assert!(tenants.try_acquire("ann", 10).is_pass());
     /// # }
     /// ```
     pub fn retune(&self, share: FairShare) {
@@ -487,16 +487,16 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let cycle = Duration::from_secs(10);
-    /// let tenants = Fair::new(FairShare::new(40, cycle));
-    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
-    /// assert!(tenants.try_acquire(&"bob", 5).is_pass());
+    /// let tenants = Fair::<String>::new(FairShare::new(40, cycle));
+    /// assert!(tenants.try_acquire("ann", 25).is_pass());
+    /// assert!(tenants.try_acquire("bob", 5).is_pass());
     /// tokio::time::sleep(cycle).await;
     ///
     /// for client in tenants.shares() {
     ///     println!("{:?}: {} of {} used", client.key, client.used, client.size);
     /// }
     /// let ann = &tenants.shares()[0];
-    /// assert_eq!((ann.key, ann.demand, ann.borrowed), (Some("ann"), 25, ann.size - 20));
+    /// assert_eq!((ann.key.clone(), ann.demand, ann.borrowed), (Some("ann".into()), 25, ann.size - 20));
     /// # }
     /// ```
     #[must_use]
@@ -516,8 +516,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
-    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
+    /// let tenants = Fair::<String>::new(FairShare::new(40, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire("ann", 25).is_pass());
     /// tokio::time::sleep(Duration::from_secs(3)).await;
     ///
     /// let cycle = tenants.cycle();

@@ -94,13 +94,13 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let plans = Keyed::by(|plan: &&str| match *plan {
+    /// let plans = Keyed::by(|plan: &String| match plan.as_str() {
     ///     "premium" => TokenBucket::new(Rate::per_second(100), 100),
     ///     _ => TokenBucket::new(Rate::per_second(1), 1),
     /// });
     ///
-    /// assert!(plans.try_acquire(&"premium", 50).is_pass());
-    /// assert!(!plans.try_acquire(&"free", 50).is_pass());
+    /// assert!(plans.try_acquire("premium", 50).is_pass());
+    /// assert!(!plans.try_acquire("free", 50).is_pass());
     /// # }
     /// ```
     #[must_use]
@@ -145,11 +145,11 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let (sender, events) = mpsc::channel();
-    /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
+    /// let users = Interval::every(Duration::from_millis(100)).keyed::<String>();
     /// let users = users.with_observer(move |event: Event| sender.send(event).unwrap());
     ///
-    /// users.acquire("ann", 1).await.unwrap();
-    /// assert!(!users.try_acquire(&"ann", 1).is_pass());
+    /// users.acquire("ann".into(), 1).await.unwrap();
+    /// assert!(!users.try_acquire("ann", 1).is_pass());
     ///
     /// assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
     /// assert!(matches!(events.recv(), Ok(Event::Refused { .. })));
@@ -488,10 +488,10 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// # let start = tokio::time::Instant::now();
-    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<&str>();
+    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
     ///
-    /// users.charge(&"ann", 3);
-    /// users.acquire_one("ann").await;
+    /// users.charge("ann", 3);
+    /// users.acquire_one("ann".into()).await;
     /// # assert_eq!(start.elapsed(), Duration::from_secs(2));
     /// # }
     /// ```

@@ -103,6 +103,8 @@ pub use tracing_observer::TracingObserver;
 
 /// The futures of limiters, and the traits of the parts of a [`Combined`]. Few programs name them.
 pub mod future {
+    #[doc(hidden)]
+    pub use crate::limiter::acquire::ByHand;
     pub use crate::limiter::acquire::{Acquire, AcquireOne, AcquireWithin};
     pub use crate::limiter::obey::Obeying;
     #[doc(hidden)]
@@ -361,6 +363,20 @@ macro_rules! forward_all {
     };
 }
 pub(crate) use forward_all;
+
+/// A [`Limiter`] that cannot fail, as adapters need whose items have no place for its error: every `Limiter<Error = Infallible>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limiter that cannot fail",
+    label = "expected a limiter without errors",
+    note = "a policy becomes a limiter with `.owned()` (for one adapter) or `.shared()` (for many tasks)",
+    note = "a `Line`, or a limit in Redis that fails fast, has errors: `try_pace` takes it, and its stream ends with the error",
+    note = "a `Keyed` has a limiter for each key: `keyed.at(key)`",
+    note = "a `Shared` is a handle already: clone it instead of putting it into an `Arc`"
+)]
+pub trait Unfailing: Limiter<Error = Infallible> {}
+
+#[diagnostic::do_not_recommend]
+impl<L: Limiter<Error = Infallible> + ?Sized> Unfailing for L {}
 
 impl<L: Limiter + ?Sized> Limiter for &mut L {
     type Error = L::Error;

@@ -20,6 +20,7 @@ use super::{Limiter, Method, Settle, TooCostly};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a `Combined`",
     label = "expected a `Shared`, or the limit of a key of a `Keyed`",
+    note = "a policy becomes one with `.shared()`; an `Owned` belongs to one adapter",
     note = "`Switched`, `Line` and other limiters around a limit go around the whole `Combined`",
     note = "reserve the permits of a client of a `Fair` first, and settle them with 0 if another limit refuses"
 )]

@@ -1,9 +1,8 @@
-use core::convert::Infallible;
 use core::time::Duration;
 
 use futures_sink::Sink;
 
-use crate::limiter::Limiter;
+use crate::limiter::Unfailing;
 use crate::time::or_panic;
 
 use super::{EnforceSends, GroupSends, PaceSends, PaceSendsByCost, ShedSends};
@@ -35,7 +34,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// # }
     /// ```
     #[doc(alias("throttle", "ratelimit_sink"))]
-    fn pace_sends<L: Limiter<Error = Infallible>>(self, limiter: L) -> PaceSends<Self, L, Item>
+    fn pace_sends<L: Unfailing>(self, limiter: L) -> PaceSends<Self, L, Item>
     where
         Self: Sized,
     {
@@ -72,7 +71,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     fn pace_sends_by_cost<L, F>(self, limiter: L, cost_of: F) -> PaceSendsByCost<Self, L, F, Item>
     where
         Self: Sized,
-        L: Limiter<Error = Infallible>,
+        L: Unfailing,
         F: FnMut(&Item) -> u32,
     {
         PaceSendsByCost::new(self, limiter, cost_of)
@@ -100,10 +99,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// assert_eq!(refused.into_item(), "second");
     /// # }
     /// ```
-    fn enforce_sends<L: Limiter<Error = Infallible>>(
-        self,
-        limiter: L,
-    ) -> EnforceSends<Self, L, Item>
+    fn enforce_sends<L: Unfailing>(self, limiter: L) -> EnforceSends<Self, L, Item>
     where
         Self: Sized,
     {
@@ -134,7 +130,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// assert_eq!(futures::StreamExt::collect::<Vec<_>>(input).await, [0, 1]);
     /// # }
     /// ```
-    fn shed_sends<L: Limiter<Error = Infallible>>(self, limiter: L) -> ShedSends<Self, L, Item>
+    fn shed_sends<L: Unfailing>(self, limiter: L) -> ShedSends<Self, L, Item>
     where
         Self: Sized,
     {

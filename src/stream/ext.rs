@@ -6,7 +6,7 @@ use core::time::Duration;
 use futures_core::{Stream, TryStream};
 
 use crate::concurrency::{Admit, Permits};
-use crate::limiter::{Keyed, Limiter, Limits, Owned};
+use crate::limiter::{Keyed, Limiter, Limits, Owned, Unfailing};
 use crate::policy::{Interval, Policy};
 use crate::time::or_panic;
 
@@ -48,7 +48,7 @@ pub trait PaceStreamExt: Stream {
     /// # }
     /// ```
     #[doc(alias("throttle", "rate limit", "ratelimit_stream"))]
-    fn pace<L: Limiter<Error = Infallible>>(self, limiter: L) -> Pace<Self, L>
+    fn pace<L: Unfailing>(self, limiter: L) -> Pace<Self, L>
     where
         Self: Sized,
     {
@@ -150,7 +150,7 @@ pub trait PaceStreamExt: Stream {
     fn pace_by_cost<L, F>(self, limiter: L, cost_of: F) -> PaceByCost<Self, L, F>
     where
         Self: Sized,
-        L: Limiter<Error = Infallible>,
+        L: Unfailing,
         F: FnMut(&Self::Item) -> u32,
     {
         PaceByCost::new(self, limiter, cost_of)
@@ -181,11 +181,7 @@ pub trait PaceStreamExt: Stream {
     ///
     /// If `max` is zero. [`PaceBatches::try_new`] returns an error instead.
     #[track_caller]
-    fn pace_batches<L: Limiter<Error = Infallible>>(
-        self,
-        limiter: L,
-        max: usize,
-    ) -> PaceBatches<Self, L>
+    fn pace_batches<L: Unfailing>(self, limiter: L, max: usize) -> PaceBatches<Self, L>
     where
         Self: Sized,
     {
@@ -277,7 +273,7 @@ pub trait PaceStreamExt: Stream {
     where
         Self: Sized,
         K: Hash + Eq + Clone,
-        L: Limits<K, Limit: Limiter<Error = Infallible>>,
+        L: Limits<K, Limit: Unfailing>,
         F: FnMut(&Self::Item) -> K,
     {
         or_panic(TryPaceByKey::try_new(self, limits, key_of, held))
@@ -325,7 +321,7 @@ pub trait PaceStreamExt: Stream {
     where
         Self: Sized,
         K: Hash + Eq + Clone,
-        L: Limits<K, Limit: Limiter<Error = Infallible>>,
+        L: Limits<K, Limit: Unfailing>,
         F: FnMut(&Self::Item) -> K,
         C: FnMut(&Self::Item) -> u32,
     {
@@ -428,7 +424,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(refused.into_item(), "second");
     /// # }
     /// ```
-    fn enforce<L: Limiter<Error = Infallible>>(self, limiter: L) -> Enforce<Self, L>
+    fn enforce<L: Unfailing>(self, limiter: L) -> Enforce<Self, L>
     where
         Self: Sized,
     {
@@ -457,7 +453,7 @@ pub trait PaceStreamExt: Stream {
     /// # }
     /// ```
     #[doc(alias("drop", "sample"))]
-    fn shed<L: Limiter<Error = Infallible>>(self, limiter: L) -> Shed<Self, L>
+    fn shed<L: Unfailing>(self, limiter: L) -> Shed<Self, L>
     where
         Self: Sized,
     {

@@ -64,9 +64,9 @@
 //! # }
 //! ```
 //!
-//! Without `Error = Infallible` the compiler reports a type mismatch at the call of `pace`:
+//! Without `Error = Infallible` the compiler says at the call of `pace` that the limiter may fail:
 //!
-//! ```compile_fail,E0271
+//! ```compile_fail,E0277
 //! # use futures::{Stream, stream};
 //! # use paceline::limiter::Limiter;
 //! # use paceline::prelude::*;

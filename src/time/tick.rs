@@ -1,3 +1,4 @@
+use core::ops::{Add, Sub};
 use core::time::Duration;
 
 /// A point in time: whole nanoseconds since an epoch, which is the first reading of a [`Clock`](super::Clock).
@@ -12,7 +13,9 @@ use core::time::Duration;
 ///
 /// assert_eq!(tick.as_nanos(), 2_500);
 /// assert_eq!(tick.since(Tick::ZERO), Duration::from_nanos(2_500));
-/// assert_eq!(Tick::ZERO.since(tick), Duration::ZERO);
+/// assert_eq!(Tick::ZERO - tick, Duration::ZERO);
+/// assert_eq!(Tick::ZERO + Duration::from_nanos(2_500), tick);
+/// assert_eq!(tick - Duration::from_secs(1), Tick::ZERO);
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Tick(u64);
@@ -87,6 +90,33 @@ impl Tick {
             return origin;
         }
         Self(self.0 - (self.0 - origin.0) % saturating_nanos(step))
+    }
+}
+
+/// As [`after`](Tick::after).
+impl Add<Duration> for Tick {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        self.after(duration)
+    }
+}
+
+/// As [`before`](Tick::before).
+impl Sub<Duration> for Tick {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        self.before(duration)
+    }
+}
+
+/// As [`since`](Tick::since).
+impl Sub for Tick {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.since(earlier)
     }
 }
 

@@ -30,7 +30,7 @@ const CRATES: [Crate; 3] = [
         name: "paceline",
         folder: "src",
         lines: at_most(20_120, 20_120),
-        types: at_most(308, 308),
+        types: at_most(312, 312),
     },
     Crate {
         name: "paceline-redis",
@@ -41,7 +41,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline-tower",
         folder: "crates/paceline-tower/src",
-        lines: at_most(2_970, 2_970),
+        lines: at_most(2_980, 2_980),
         types: at_most(74, 74),
     },
 ];

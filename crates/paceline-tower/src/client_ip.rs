@@ -125,6 +125,23 @@ where
         }
     }
 
+    /// The key of each request, for [`by_key`](super::EnforceLayer::by_key). Every request has one.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use paceline_tower::ClientIp;
+    /// use std::net::SocketAddr;
+    ///
+    /// let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip));
+    /// let key = client.into_key();
+    /// let peer: SocketAddr = "192.0.2.1:80".parse().unwrap();
+    /// let request = Request::get("/").extension(peer).body(()).unwrap();
+    /// assert_eq!(key(&request).unwrap().to_string(), "192.0.2.1");
+    /// ```
+    pub fn into_key<B>(self) -> impl Fn(&Request<B>) -> Option<ClientKey> {
+        move |request| Some(self.key(request))
+    }
+
     /// The whole address of the client. `None`: there is no peer.
     pub fn address<B>(&self, request: &Request<B>) -> Option<IpAddr> {
         let peer = (self.peer)(request.extensions()).map(|peer| peer.to_canonical());

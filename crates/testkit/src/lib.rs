@@ -6,6 +6,7 @@
 //! * [`probe`]: a source and a sink driven by hand, one step at a time.
 //! * `browser`: a page in a browser without a window (feature `browser`).
 //! * [`queue`]: an oracle for wait queues, which says who passes when.
+//! * [`program`]: a small program that cargo builds.
 //! * [`source`]: the public names in the source of a crate.
 //! * [`conformance`]: the rules that every adapter of streams or sinks and every service keeps, checked on any of them.
 //!
@@ -17,6 +18,7 @@ pub mod clock;
 pub mod conformance;
 pub mod marble;
 pub mod probe;
+pub mod program;
 pub mod queue;
 pub mod source;
 pub mod wakes;
