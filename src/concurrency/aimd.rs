@@ -213,7 +213,7 @@ pub(super) const fn check_range(floor: u32, ceiling: u32) -> Result<(), OutOfRan
     }
     if floor > ceiling {
         let error = OutOfRange::new("floor", "the floor must not be above the ceiling");
-        return Err(error.got(floor as f64, ceiling as f64));
+        return Err(error.got_counts(floor, ceiling));
     }
     Ok(())
 }
@@ -230,6 +230,12 @@ mod tests {
         Outcome::Success {
             latency: Duration::from_nanos(nanos),
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "the floor must not be above the ceiling, got 19 and 3")]
+    fn a_panic_has_both_numbers() {
+        let _ = Aimd::new(19, 3);
     }
 
     #[test]

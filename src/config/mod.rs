@@ -21,6 +21,8 @@
 //! | `10/s and 500/day` | [all](crate::policy::All) of them |
 //! | `unlimited` | [`Unlimited`](crate::policy::Unlimited) |
 //!
+//! Words are in upper or lower case, and blanks may stand around `/` and before a unit. `and` joins at most 32 limits.
+//!
 //! A rate alone means what a provider's "100 a minute" means at its strictest: never more than 100 in any minute, wherever it begins.
 //! It remembers each request, with 16 bytes. For a large number, `sliding 60 buckets` needs 1 KB at most, and is a little stricter.
 //!

@@ -3,7 +3,7 @@ use core::str::FromStr;
 use core::time::Duration;
 
 use crate::time::error::ConfigError;
-use crate::time::{Rate, in_units, parse_period, parse_rate};
+use crate::time::{Rate, in_units, parse_period, parse_rate, shortened, unit_nanos};
 
 use super::{
     AlignedWindow, Alignment, AnyLimit, AnyPolicy, FixedWindow, Interval, Kind, OutOfRange,
@@ -105,6 +105,10 @@ impl FromStr for AnyPolicy {
             if !words.takes("and") {
                 return Err(words.unexpected());
             }
+            if policy.limits().len() >= MOST_LIMITS {
+                let reason = format!("`and` joins at most {MOST_LIMITS} limits");
+                return Err(words.error(reason));
+            }
             policy = policy.and(words.limit()?);
         }
         Ok(policy)
@@ -120,6 +124,9 @@ struct Words<'a> {
     expected: Vec<&'static str>,
 }
 
+/// Each is asked for every request.
+const MOST_LIMITS: usize = 32;
+
 const A_RATE: &str = "a rate such as 100/min";
 
 type Parsed<T> = Result<T, ConfigError>;
@@ -133,18 +140,19 @@ impl<'a> Words<'a> {
         } else {
             self.rated()?
         };
-        if self.next() != "per" {
+        if !self.is_next("per") {
             self.expected.push("per request");
             return Ok(policy);
         }
-        self.advance();
+        self.advance(self.next());
         self.needs("request")?;
         Ok(policy.per_request())
     }
 
     fn interval(&mut self) -> Parsed<Interval> {
-        let interval = parse_period(self.next()).map_err(|reason| self.error(reason))?;
-        self.advance();
+        let period = self.period(self.next());
+        let interval = parse_period(period).map_err(|reason| self.error(reason))?;
+        self.advance(period);
         let interval = Interval::every(interval);
         if self.takes("delayed") {
             return Ok(interval.with_delayed_start());
@@ -161,13 +169,16 @@ impl<'a> Words<'a> {
             self.expected.push(A_RATE);
             return Err(self.unexpected());
         }
-        if let Some((permits, alignment)) = in_calendar(self.next()) {
+        let text = self.rate_text();
+        if let Some((permits, alignment)) = in_calendar(text) {
             // The permits of a rate and of such a window are in one range.
             let permits = self.rate(&format!("{permits}/day"))?.permits();
+            self.advance(text);
             self.needs("aligned")?;
             return Ok(self.aligned(permits, alignment)?.into());
         }
-        let rate = self.rate(self.next())?;
+        let rate = self.rate(text)?;
+        self.advance(text);
         if self.takes("burst") {
             return Ok(self.bucket(rate)?.into());
         }
@@ -187,11 +198,44 @@ impl<'a> Words<'a> {
         Ok(SlidingLog::from_rate(rate).into())
     }
 
-    /// Reads `text` in place of the next word.
-    fn rate(&mut self, text: &str) -> Parsed<Rate> {
-        let rate = parse_rate(text).map_err(|reason| self.error(reason))?;
-        self.advance();
-        Ok(rate)
+    fn rate(&self, text: &str) -> Parsed<Rate> {
+        parse_rate(text).map_err(|reason| self.error(reason))
+    }
+
+    /// The rate that comes next, in one word or with blanks: `10/min`, `10 / min`, `5/250 ms`.
+    fn rate_text(&self) -> &'a str {
+        let mut text = self.next();
+        if !text.contains('/') && self.after(text).starts_with('/') {
+            text = self.with_next(text);
+        }
+        if text.ends_with('/') {
+            text = self.with_next(text);
+        }
+        match text.rsplit_once('/') {
+            Some(_) => self.period(text),
+            None => text,
+        }
+    }
+
+    /// `text`, and the unit that follows its number after a blank.
+    fn period(&self, text: &'a str) -> &'a str {
+        let has_number = text.ends_with(|last: char| last.is_ascii_digit());
+        if has_number && unit_nanos(first_word(self.after(text))).is_some() {
+            return self.with_next(text);
+        }
+        text
+    }
+
+    /// What follows `text`, with which the rest begins.
+    fn after(&self, text: &str) -> &'a str {
+        self.rest[text.len()..].trim_start()
+    }
+
+    /// `text`, with which the rest begins, and the word after it.
+    fn with_next(&self, text: &str) -> &'a str {
+        let after = self.after(text);
+        let end = self.rest.len() - after.len() + first_word(after).len();
+        self.rest[..end].trim_end()
     }
 
     fn bucket(&mut self, rate: Rate) -> Parsed<TokenBucket> {
@@ -226,18 +270,24 @@ impl<'a> Words<'a> {
     fn aligned(&mut self, limit: u32, alignment: Alignment) -> Parsed<AlignedWindow> {
         let window = AlignedWindow::try_new(limit, alignment);
         let window = window.map_err(|error| self.error(error.to_string()))?;
-        let Some(offset) = self.next().strip_prefix("utc") else {
+        let Some(offset) = self
+            .next()
+            .to_ascii_lowercase()
+            .strip_prefix("utc")
+            .map(str::to_owned)
+        else {
             self.expected.push("utc+hh:mm");
             return Ok(window);
         };
-        let seconds = seconds_of(offset).ok_or_else(|| {
+        let seconds = seconds_of(&offset).ok_or_else(|| {
             self.error(format!(
-                "write an offset as utc+02:00 or utc-8, got `utc{offset}`"
+                "write an offset as utc+02:00 or utc-8, got `utc{}`",
+                shortened(&offset)
             ))
         })?;
         let window = window.try_with_utc_offset(seconds);
         let window = window.map_err(|error| self.error(error.to_string()))?;
-        self.advance();
+        self.advance(self.next());
         Ok(window)
     }
 
@@ -252,31 +302,36 @@ impl<'a> Words<'a> {
         let number = number.ok_or_else(|| {
             let got = match word {
                 "" => "nothing".to_owned(),
-                word => format!("`{word}`"),
+                word => format!("`{}`", shortened(word)),
             };
             self.error(format!(
                 "the {name} must be a whole number up to {most}, got {got}"
             ))
         })?;
         let made = made(number).map_err(|error| self.error(error.to_string()))?;
-        self.advance();
+        self.advance(word);
         Ok(made)
     }
 
     /// The next word, or nothing at the end.
     fn next(&self) -> &'a str {
-        self.rest.split_whitespace().next().unwrap_or_default()
+        first_word(self.rest)
     }
 
-    fn advance(&mut self) {
-        self.rest = self.rest[self.next().len()..].trim_start();
+    fn is_next(&self, word: &str) -> bool {
+        self.next().eq_ignore_ascii_case(word)
+    }
+
+    /// Goes on after `text`, with which the rest begins.
+    fn advance(&mut self, text: &str) {
+        self.rest = self.after(text);
         self.expected.clear();
     }
 
     fn takes(&mut self, word: &'static str) -> bool {
-        let is_next = self.next() == word;
+        let is_next = self.is_next(word);
         if is_next {
-            self.advance();
+            self.advance(self.next());
         } else {
             self.expected.push(word);
         }
@@ -295,10 +350,13 @@ impl<'a> Words<'a> {
         let expected = one_of(&self.expected);
         let word = self.next();
         if word.is_empty() {
-            return self.error(format!("after it should come {expected}"));
+            return self.error(format!("it ends where {expected} should follow"));
         }
         let column = self.text[..self.position()].chars().count() + 1;
-        let mut reason = format!("`{word}` at column {column} should be {expected}");
+        let mut reason = format!(
+            "`{}` at column {column} should be {expected}",
+            shortened(word)
+        );
         if let Some(nearest) = nearest(word, &self.expected) {
             reason.push_str("; did you mean `");
             reason.push_str(nearest);
@@ -308,7 +366,7 @@ impl<'a> Words<'a> {
     }
 
     fn error(&self, reason: impl fmt::Display) -> ConfigError {
-        let message = format!("`{}` is not a policy: {reason}", self.text);
+        let message = format!("`{}` is not a policy: {reason}", shortened(self.text));
         ConfigError::new(message).at(self.position())
     }
 
@@ -320,11 +378,10 @@ impl<'a> Words<'a> {
 /// The parts of a text such as `500/month`, of the units that are no fixed time.
 fn in_calendar(word: &str) -> Option<(&str, Alignment)> {
     let (permits, unit) = word.split_once('/')?;
-    match unit {
-        "week" => Some((permits, Alignment::Week)),
-        "month" => Some((permits, Alignment::Month)),
-        _ => None,
-    }
+    let is = |name: &str| unit.trim().eq_ignore_ascii_case(name);
+    let alignment = is("week").then_some(Alignment::Week);
+    let alignment = alignment.or_else(|| is("month").then_some(Alignment::Month));
+    Some((permits, alignment?))
 }
 
 /// The seconds of an offset such as `+02:00` or `-8`.
@@ -348,6 +405,15 @@ fn seconds_of(offset: &str) -> Option<i32> {
     Some(sign * seconds)
 }
 
+fn first_word(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default()
+}
+
+/// Whether it describes what is expected. Others are the word itself.
+fn is_description(name: &str) -> bool {
+    name.starts_with("a ")
+}
+
 /// `a`, `b` or `c`.
 fn one_of(names: &[&str]) -> String {
     let mut list = String::new();
@@ -358,7 +424,7 @@ fn one_of(names: &[&str]) -> String {
             _ => ", ",
         });
         // A description is not quoted.
-        let quote = if name.starts_with("a ") { "" } else { "`" };
+        let quote = if is_description(name) { "" } else { "`" };
         list.extend([quote, name, quote]);
     }
     list
@@ -367,7 +433,12 @@ fn one_of(names: &[&str]) -> String {
 /// The name that `word` may be a misspelling of.
 fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     let far = |name: &str| distance(word, name.split(' ').next().unwrap_or(name));
-    let nearest = names.iter().copied().min_by_key(|name| far(name))?;
+    // A long word is no misspelling, and would take long to compare.
+    let words = names
+        .iter()
+        .copied()
+        .filter(|name| !is_description(name) && word.len() <= 32);
+    let nearest = words.min_by_key(|name| far(name))?;
     (far(nearest) <= 1 + word.len() / 4).then_some(nearest)
 }
 

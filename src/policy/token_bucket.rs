@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a token bucket starts with at most its burst")]
+    #[should_panic(expected = "a token bucket starts with at most its burst, got 4 and 3")]
     fn a_start_above_the_burst_panics() {
         let _ = LIMIT.with_start(4);
     }

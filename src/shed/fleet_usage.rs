@@ -78,7 +78,7 @@ impl FleetUsage {
         if reserved >= capacity {
             let message = "the reserve must be less than the capacity";
             let error = OutOfRange::new("reserved", message);
-            return Err(error.got(reserved.into(), capacity.into()));
+            return Err(error.got_counts(reserved, capacity));
         }
         let usage = Usage {
             capacity,

@@ -31,7 +31,7 @@ pub struct OutOfRange {
 enum Got {
     /// The bits of two floats.
     Numbers([u64; 2]),
-    Times([Duration; 2]),
+    Time(Duration),
     Counts([u32; 2]),
     Number(i32),
 }
@@ -54,9 +54,9 @@ impl OutOfRange {
         self
     }
 
-    /// Adds two times to the message, which does not name them.
-    pub(crate) const fn got_times(mut self, first: Duration, second: Duration) -> Self {
-        self.got = Some(Got::Times([first, second]));
+    /// Adds a time to the message, which does not name it.
+    pub(crate) const fn got_time(mut self, time: Duration) -> Self {
+        self.got = Some(Got::Time(time));
         self
     }
 
@@ -78,9 +78,14 @@ impl OutOfRange {
         self.parameter
     }
 
-    /// Panics with the message of the error, without values that were added to it: a `const fn` cannot format them.
+    /// Panics with the message of the error. Counts are all that it can format in a `const fn`.
     #[track_caller]
     pub(crate) const fn panic(self) -> ! {
+        if let Some(Got::Counts([first, second])) = self.got {
+            let text = Text::EMPTY.with(self.message).with(", got ");
+            let text = text.with_number(first).with(" and ");
+            panic!("{}", text.with_number(second).as_str())
+        }
         panic!("{}", self.message)
     }
 
@@ -90,6 +95,53 @@ impl OutOfRange {
         match result {
             Ok(value) => value,
             Err(error) => error.panic(),
+        }
+    }
+}
+
+/// A short text that is put together in a `const fn`.
+struct Text {
+    bytes: [u8; Self::MOST],
+    len: usize,
+}
+
+impl Text {
+    const MOST: usize = 256;
+
+    const EMPTY: Self = Self {
+        bytes: [0; Self::MOST],
+        len: 0,
+    };
+
+    const fn with(mut self, text: &str) -> Self {
+        let mut next = 0;
+        while next < text.len() {
+            self = self.with_byte(text.as_bytes()[next]);
+            next += 1;
+        }
+        self
+    }
+
+    const fn with_number(mut self, number: u32) -> Self {
+        if number > 9 {
+            self = self.with_number(number / 10);
+        }
+        self.with_byte(b"0123456789"[(number % 10) as usize])
+    }
+
+    /// Adds it, if there is room.
+    const fn with_byte(mut self, byte: u8) -> Self {
+        if self.len < Self::MOST {
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+        self
+    }
+
+    const fn as_str(&self) -> &str {
+        match core::str::from_utf8(self.bytes.split_at(self.len).0) {
+            Ok(text) => text,
+            Err(_) => "",
         }
     }
 }
@@ -112,7 +164,7 @@ impl fmt::Display for OutOfRange {
                 let [first, second] = bits.map(f64::from_bits);
                 write!(f, ", got {first} and {second}")
             }
-            Some(Got::Times([first, second])) => write!(f, ", got {first:?} and {second:?}"),
+            Some(Got::Time(time)) => write!(f, ", got {time:?}"),
             Some(Got::Number(number)) => write!(f, ", got {number}"),
             Some(Got::Counts([first, second])) => write!(f, ", got {first} and {second}"),
         }

@@ -42,7 +42,7 @@ pub(crate) use clock::{instant, is_real, require_clock, this_runtime};
 pub use error::OutOfRange;
 pub(crate) use error::or_panic;
 pub use rate::Rate;
-pub(crate) use rate::{in_units, parse_period, parse_rate, unit_nanos};
+pub(crate) use rate::{in_units, parse_period, parse_rate, shortened, unit_nanos};
 pub use tick::Tick;
 pub(crate) use tick::saturating_duration;
 pub use timer::{Resolution, Timer};

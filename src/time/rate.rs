@@ -3,6 +3,7 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 use core::time::Duration;
+use std::borrow::Cow;
 
 use super::OutOfRange;
 use super::error::ConfigError;
@@ -173,8 +174,10 @@ impl FromStr for Rate {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        parse_rate(text)
-            .map_err(|reason| ConfigError::new(format!("`{text}` is not a rate: {reason}")))
+        parse_rate(text).map_err(|reason| {
+            let text = shortened(text);
+            ConfigError::new(format!("`{text}` is not a rate: {reason}"))
+        })
     }
 }
 
@@ -199,6 +202,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<Rate, String> {
     let permits = whole(permits)
         .and_then(|permits| u32::try_from(permits).ok())
         .ok_or_else(|| {
+            let permits = shortened(permits);
             format!("the permits must be a whole number from 1 to {most}, got `{permits}`")
         })?;
     Rate::try_new(permits, parse_period(period.trim())?).map_err(|zero| zero.to_string())
@@ -219,13 +223,18 @@ fn units_of(time: Duration) -> (u128, &'static str) {
 
 /// The error is the reason.
 pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
-    let (count, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(0));
-    let nanos = unit_nanos(unit).ok_or_else(|| {
-        format!("the unit must be one of ns, us, ms, s, min, h, day, got `{unit}`")
+    let (count, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(text.len()));
+    let nanos = unit_nanos(unit).ok_or_else(|| match shortened(unit) {
+        missing if missing.is_empty() => {
+            let text = shortened(text);
+            format!("`{text}` needs a unit: one of ns, us, ms, s, min, h, day, as in 250ms")
+        }
+        unit => format!("the unit must be one of ns, us, ms, s, min, h, day, got `{unit}`"),
     })?;
     let count = match count.trim() {
         "" => 1,
         count => whole(count).ok_or_else(|| {
+            let text = shortened(text);
             format!("the period must be a whole number of units, as in 250ms, got `{text}`")
         })?,
     };
@@ -235,10 +244,22 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     Ok(saturating_duration(nanos))
 }
 
-/// The nanoseconds of a unit of time.
+/// A text that is quoted in a message: its beginning, if it is long.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MOST_QUOTED) {
+        None => text.into(),
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+    }
+}
+
+/// How many letters a message quotes.
+const MOST_QUOTED: usize = 120;
+
+/// The nanoseconds of a unit of time, in upper or lower case.
 pub(crate) fn unit_nanos(name: &str) -> Option<u128> {
     let mut units = UNITS.iter();
-    let (_, nanos) = units.find(|(names, _)| names.contains(&name))?;
+    let (_, nanos) =
+        units.find(|(names, _)| names.iter().any(|unit| unit.eq_ignore_ascii_case(name)))?;
     Some(*nanos)
 }
 

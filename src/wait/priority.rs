@@ -52,8 +52,8 @@ impl Ageing {
 
     pub(super) fn try_new(ageing: Duration) -> Result<Self, OutOfRange> {
         if ageing > MOST {
-            let message = "a class can be worth a year of waiting at most";
-            return Err(OutOfRange::new("ageing", message).got_times(MOST, ageing));
+            let message = "a class is worth at most a year of waiting, 31536000s";
+            return Err(OutOfRange::new("ageing", message).got_time(ageing));
         }
         Ok(Self(ageing))
     }

@@ -21,12 +21,12 @@ use paceline::config::ConfigError;
 use paceline::fair::{Claim, ClientTerms, Division, FairShare, Newcomers};
 use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
-use paceline::limiter::future::{Acquire, AcquireOne, AcquireWithin, Obeying};
+use paceline::limiter::future::{Acquire, AcquireOne, AcquireWithin, ByHand, Obeying};
 use paceline::limiter::{
     AcquireError, AsKey, ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed,
     KeyedAt, Limiter, LimiterExt, Limits, Mode, Obey, Observed, Observer, Owned, PolicyExt, Quota,
     Reporter, Share, Shared, Stats, Status, Switch, SwitchExt, SwitchStats, Switched, TooCostly,
-    WhenFull,
+    Unfailing, WhenFull,
 };
 use paceline::policy::states::{
     FixedWindowState, IntervalState, SlidingCounterState, SlidingLogState, TokenBucketState,
@@ -292,10 +292,14 @@ fn traits_can_be_named_and_limiters_made_objects() {
     results::<Results>();
     sinks::<Output>();
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
+    let _: Box<dyn Unfailing> = Box::new(Unlimited.owned());
+    asked::<Shared<Interval>>();
     let _: Box<dyn Admit<Guard = Permit, Error = std::convert::Infallible>> =
         Box::new(Permits::new(1));
     let _: Box<dyn Controller> = Box::new(Aimd::new(1, 2));
 }
+
+fn asked<L: ByHand>() {}
 
 /// A type that is added has to be named above.
 #[test]

@@ -495,7 +495,7 @@ async fn nonsense_in_a_field_is_named_beside_it_and_the_rest_goes_on() {
         ("-1/s", "`-1/s`"),
         ("99999999999999999999/s", "from 1 to 4294967295"),
         ("1e3/s", "`1e3`"),
-        ("10/s and", "after it should come"),
+        ("10/s and", "it ends where"),
         ("10/s burst", "got nothing"),
         ("10/s\" + alert(1) + \"", "is not a policy"),
         ("<img src=x onerror=alert(1)>", "<img"),

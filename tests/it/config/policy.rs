@@ -72,6 +72,12 @@ fn a_text_may_be_written_in_other_ways() {
         ("9/24h aligned utc-8", "9/day aligned utc-08:00"),
         ("9/week aligned utc+0", "9/week aligned"),
         ("unlimited and 10/s", "10/s"),
+        ("10 / min burst 5", "10/min burst 5"),
+        ("10/ 250 ms and 3 /S", "10/250ms and 3/s"),
+        ("every 50 ms delayed", "every 50ms delayed"),
+        ("10/S BURST 5 Per Request", "10/s burst 5 per request"),
+        ("9 / Month Aligned UTC-8", "9/month aligned utc-08:00"),
+        ("EVERY 2 H AND UNLIMITED", "every 2h"),
         (
             "10/s per request and unlimited per request",
             "10/s per request",
@@ -87,8 +93,8 @@ const ERRORS: &str = "
 100/min slding => `slding` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; did you mean `sliding`?
 10/s pre request => `pre` at column 6 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; did you mean `per request`?
 evry 50ms => `evry` at column 1 should be `every`, `unlimited` or a rate such as 100/min; did you mean `every`?
- => after it should come `every`, `unlimited` or a rate such as 100/min
-100/min and => after it should come `every`, `unlimited` or a rate such as 100/min
+ => it ends where `every`, `unlimited` or a rate such as 100/min should follow
+100/min and => it ends where `every`, `unlimited` or a rate such as 100/min should follow
 100/min burst 20 30 => `30` at column 18 should be `start`, `debt`, `per request` or `and`
 100/min burst => the burst must be a whole number up to 4294967295, got nothing
 100/min burst -1 => the burst must be a whole number up to 4294967295, got `-1`
@@ -97,12 +103,15 @@ evry 50ms => `evry` at column 1 should be `every`, `unlimited` or a rate such as
 100/min sliding 0 buckets => a counter needs at least 1 bucket, got 0
 100/min sliding 10 bukets => `bukets` at column 20 should be `buckets`; did you mean `buckets`?
 100/min sliding fixed => `fixed` at column 17 should be a number of buckets, `per request` or `and`
-10/s per => after it should come `request`
-500/month => after it should come `aligned`
+10/s per => it ends where `request` should follow
+500/month => it ends where `aligned` should follow
 500/day aligned utc+24 => an offset from UTC is less than a day, so at most 86399 seconds, got 86400
 500/day aligned utc+2h => write an offset as utc+02:00 or utc-8, got `utc+2h`
 0/s => a rate needs at least 1 permit, got 0
 10/s and 5/fortnight => the unit must be one of ns, us, ms, s, min, h, day, got `fortnight`
+every 50 => `50` needs a unit: one of ns, us, ms, s, min, h, day, as in 250ms
+10/5 burst 3 => `5` needs a unit: one of ns, us, ms, s, min, h, day, as in 250ms
+a 10/s => `a` at column 1 should be `every`, `unlimited` or a rate such as 100/min
 every 1.5s => the period must be a whole number of units, as in 250ms, got `1.5s`
 ";
 
@@ -117,6 +126,38 @@ fn an_error_names_the_word_its_place_what_would_be_right_and_the_nearest() {
         let error = text.parse::<AnyPolicy>().unwrap_err();
         assert_eq!(error.position(), Some(place), "{text}");
     }
+}
+
+#[test]
+fn a_long_text_gives_a_short_message_and_the_place() {
+    for text in [
+        "x".repeat(10_000),
+        format!("10/s burst {}", "9".repeat(10_000)),
+        format!("10/{}", "s".repeat(10_000)),
+        format!("10/s {}", "ä".repeat(10_000)),
+        format!("9/day aligned utc{}", "+".repeat(10_000)),
+        "10/s and ".repeat(10_000),
+    ] {
+        let error = text.parse::<AnyPolicy>().unwrap_err();
+        assert!(error.to_string().len() < 700, "{error}");
+        assert!(error.position().is_some());
+    }
+    let error = "1".repeat(10_000).parse::<Rate>().unwrap_err().to_string();
+    assert!(error.len() < 300, "{error}");
+}
+
+#[test]
+fn more_limits_than_a_program_would_write_are_refused() {
+    let text = |limits: usize| vec!["10/s"; limits].join(" and ");
+    assert!(text(32).parse::<AnyPolicy>().is_ok());
+    let error = text(33).parse::<AnyPolicy>().unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with(": `and` joins at most 32 limits"),
+        "{error}"
+    );
+    assert_eq!(error.position(), Some(32 * 9));
 }
 
 fn rates() -> impl Strategy<Value = Rate> {
