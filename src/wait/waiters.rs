@@ -189,21 +189,41 @@ impl Waiters {
         }
     }
 
+    #[inline]
     pub(super) fn head(&self) -> Option<Ticket> {
-        if self.is_newest_first {
-            let queued = self.queued.back().map(|place| place.0);
-            return queued.max(self.early.last_key_value().map(|(ticket, _)| *ticket));
+        let queued = if self.is_newest_first {
+            self.queued.back()
+        } else {
+            self.queued.front()
+        };
+        let queued = queued.map(|place| place.0);
+        if self.early.is_empty() {
+            return queued;
         }
-        let queued = self.queued.front().map(|place| place.0);
-        match self.early.first_key_value() {
-            Some((early, _)) if queued.is_none_or(|queued| *early < queued) => Some(*early),
-            _ => queued,
+        self.head_beside_early(queued)
+    }
+
+    #[inline(never)]
+    fn head_beside_early(&self, queued: Option<Ticket>) -> Option<Ticket> {
+        let mut early = self.early.keys();
+        if self.is_newest_first {
+            queued.max(early.next_back().copied())
+        } else {
+            queued.into_iter().chain(early.next().copied()).min()
         }
     }
 
     pub(super) fn head_mut(&mut self) -> Option<(Ticket, &mut Waiter)> {
-        let ticket = self.head()?;
-        self.get_mut(ticket).map(|waiter| (ticket, waiter))
+        if !self.early.is_empty() {
+            let ticket = self.head()?;
+            return self.get_mut(ticket).map(|waiter| (ticket, waiter));
+        }
+        let (ticket, waiter) = if self.is_newest_first {
+            self.queued.back_mut()?
+        } else {
+            self.queued.front_mut()?
+        };
+        waiter.as_mut().map(|waiter| (*ticket, waiter))
     }
 
     /// Whether no waiter is ahead of this position.
@@ -335,7 +355,6 @@ impl Waiters {
         // Most requests come from the front or join at the end.
         match (self.queued.front(), self.queued.back()) {
             (Some((first, _)), _) if *first == ticket => Ok(0),
-            (_, Some((last, _))) if *last == ticket => Ok(self.queued.len() - 1),
             (_, Some((last, _))) if *last < ticket => Err(self.queued.len()),
             _ => self.queued.binary_search_by_key(&ticket, |place| place.0),
         }
