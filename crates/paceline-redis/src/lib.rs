@@ -160,6 +160,7 @@
 //! | | during an outage | choose it if |
 //! |---|---|---|
 //! | [`open`](OutagePolicy::open) | everything passes; with a wrong password nothing does, because a refusal is no outage (below) | the limit protects a service of your own, or is a courtesy: a surplus is cheaper than a refusal |
+//! | [`always_open`](OutagePolicy::always_open) | everything passes, and where Redis refuses calls too (below) | the same, and a mistake in the configuration of Redis must not stop the service |
 //! | [`closed`](OutagePolicy::closed) | nothing passes | a surplus is fined, banned or charged, and a standstill is acceptable |
 //! | [`insured`](OutagePolicy::insured) | the limit ÷ replicas, in each replica's memory | a surplus is fined, *and* a standstill is not acceptable |
 //!
@@ -172,10 +173,15 @@
 //! shorter outage a bucket has not filled meanwhile. One case remains: if the bucket's key had expired before, and the first process
 //! to ask has not used it yet, what insurances passed, at most rate × outage, can come on top once.
 //!
-//! If a server works and refuses a call (wrong password, no permission, the key holds another type, keys in different slots), that is
-//! no outage: nothing passes, [`RedisStats::faults`] counts, the methods of [`RedisLimiter`] return a [`ServerError`], and Redis is asked
-//! again a second later. A stream that is [paced](paceline::stream::Pace) stands still meanwhile. With
-//! [`try_pace`](paceline::stream::PaceStreamExt::try_pace) and [`RedisLimiter::fail_fast`] it ends with the error instead.
+//! If a server works and refuses a call (wrong password, no permission, the key holds another type, an error in a script, keys in
+//! different slots), that is no outage, whether it does so from the start or after one. [`RedisStats::faults`] counts such calls.
+//! Nothing passes: the methods of [`RedisLimiter`] return a [`ServerError`], and Redis is asked again a second later. A stream that is
+//! [paced](paceline::stream::Pace) stands still meanwhile. With [`try_pace`](paceline::stream::PaceStreamExt::try_pace) and
+//! [`RedisLimiter::fail_fast`] it ends with the error instead.
+//!
+//! With [`always_open`](OutagePolicy::always_open) every request passes during a fault, and Redis is asked as always. Then only the
+//! operators can see that the limit limits nothing: by the event, once a second, [`RedisStats::passed_alone`], and
+//! `paceline_remote_faults_total`. The repository has rules of Prometheus that alert on it, in `examples/services/deploy`.
 //!
 //! # What a failover can cost
 //!

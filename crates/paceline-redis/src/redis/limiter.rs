@@ -36,6 +36,7 @@ use super::policy::RedisPolicy;
 /// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. Most
 ///   adapters cannot return it: there nothing passes, Redis is asked again each second, and
 ///   [`RedisStats::faults`](crate::RedisStats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
+///   With [`OutagePolicy::always_open`](crate::OutagePolicy::always_open) it is no error, and requests pass.
 ///
 /// # Cancel safety
 ///
