@@ -45,6 +45,7 @@
 //! | [`SlidingLog`](paceline::policy::SlidingLog) | one sorted set with a member of about 120 bytes for each instant of a window at which permits passed | logarithmic time, whatever the cost |
 //! | [`All`](paceline::policy::All) of several | one of those each, in one slot of a cluster | their sum; one round trip |
 //! | [`PerRequest`](paceline::policy::PerRequest) of one of these | as that one, in a key of its own | as that one |
+//! | [`AnyPolicy`](paceline::policy::AnyPolicy), as from a [configuration](paceline::config) | as the limits it consists of | their sum; one round trip |
 //!
 //! **Costs that are known afterwards**: [`RedisLimiter::reserve`] spends an estimate and [`RedisReservation::settle`] corrects it, in one call.
 //! **A limit for each key and one over all keys**: [`RedisKeyed::with_total`], in one decision.

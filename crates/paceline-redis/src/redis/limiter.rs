@@ -16,6 +16,7 @@ use paceline::policy::{Decision, Status};
 use super::config::config;
 use super::connector::Connector;
 use super::policy::RedisPolicy;
+use super::script_params::{Params, ScriptParams};
 
 /// A limit with its state in Redis: one for all processes that use the same name.
 ///
@@ -345,10 +346,22 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Errors
     ///
     /// * [`unfit`](CallError::unfit), if the parameters cannot be used in Redis, or cannot be divided among the replicas of an
-    ///   insurance. Nothing has changed.
+    ///   insurance, or are those of an [`AnyPolicy`](paceline::policy::AnyPolicy) of other kinds, whose states other keys have.
+    ///   Nothing has changed.
     /// * Any other, as [`pause_for`](Self::pause_for): it holds in this process, and others may not know of it.
     pub async fn retune(&self, policy: P) -> Result<(), CallError> {
-        let (_, params) = config(policy, self.handle.queue.config.outage_policy)?;
+        let queue = &self.handle.queue;
+        let (_, params) = config(policy, queue.config.outage_policy)?;
+        let kinds = |params: &Params| params.iter().map(ScriptParams::key_suffix).collect();
+        let [before, after]: [Vec<_>; 2] = [&queue.limit.params, &params].map(kinds);
+        if before != after {
+            return Err(ConfigError::new(format!(
+                "a limit in Redis stays of its kinds, {}, when it is retuned: got {}",
+                before.join(" and "),
+                after.join(" and "),
+            ))
+            .into());
+        }
         self.handle.retune(params).await
     }
 
