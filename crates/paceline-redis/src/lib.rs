@@ -142,6 +142,43 @@
 //!   hour; more is an error. A user without permission for these keys hears of nothing; that is reported as a fault every ten seconds,
 //!   and stops no decision.
 //!
+//! # Limits from a configuration
+//!
+//! An [`AnyPolicy`](paceline::policy::AnyPolicy) works as any other, so a [table of limits](paceline::config) may be one for a fleet.
+//! [`NamedLimits`](paceline::config::NamedLimits) are in memory. So what a fleet shares stands in a table of its own, and each limit of
+//! it is in Redis under its name:
+//!
+//! ```
+//! use paceline::config::{LimitConfig, LimitsConfig};
+//! use paceline::policy::AnyPolicy;
+//! use paceline::prelude::*;
+//! use paceline_redis::{OutagePolicy, Redis};
+//! use std::collections::HashMap;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # // Where the tests run there is a server.
+//! # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+//! let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+//! # let redis = redis.with_deadline(Duration::from_secs(10))?;
+//! # let redis = redis.with_prefix(&format!("config:{}", std::process::id()))?;
+//! // Read from a file with feature `serde` of `paceline`.
+//! let policy: AnyPolicy = "100/min burst 20".parse()?;
+//! let config = LimitsConfig::new().with("api", LimitConfig::new(policy));
+//!
+//! let mut limits = HashMap::new();
+//! for (name, limit) in config.iter() {
+//!     let switch = redis.switch(name)?.with_mode(limit.mode());
+//!     limits.insert(name, redis.limit(name, limit.policy().clone())?.switched(&switch));
+//! }
+//! assert!(limits["api"].try_acquire(20).await.is_pass());
+//! assert!(!limits["api"].try_acquire(1).await.is_pass());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! When the file has changed, [`retune`](RedisLimiter::retune) takes over other numbers. Other kinds have other keys: make the limit anew.
+//!
 //! # Limits on concurrency
 //!
 //! [`RedisPermits`] limit how much is under way in a fleet, and [`RedisKeyedPermits`] that of each key. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
