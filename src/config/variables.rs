@@ -10,7 +10,8 @@ use super::ConfigError;
 /// use paceline::config::with_variables;
 ///
 /// let file = "api = '${API_LIMIT:-100/min}'\nmail = '${MAIL_LIMIT}'";
-/// let text = with_variables(file, |name| std::env::var(name).ok().or((name == "MAIL_LIMIT").then(|| "10/s".into())))?;
+/// // In a program: `|name| std::env::var(name).ok()`.
+/// let text = with_variables(file, |name| (name == "MAIL_LIMIT").then(|| "10/s".to_owned()))?;
 /// assert_eq!(text, "api = '100/min'\nmail = '10/s'");
 ///
 /// let error = with_variables(file, |_| None).unwrap_err();
