@@ -58,11 +58,20 @@
 //! # Ok::<(), toml::de::Error>(())
 //! ```
 
+//! # Variables of the environment
+//!
+//! One rule for every file, also one of a program in which such a table is a part: the file may use variables, as
+//! `mail = "${MAIL_LIMIT:-10/s}"` does ([`with_variables`]), and a variable with the name of a key goes over what the file says, as
+//! `LIMITER_LIMITS__MAIL=20/s` does for `mail` in the table `limits` of a program with the prefix `LIMITER_`. A crate such as
+//! [`config`](https://docs.rs/config) does the second; `examples/services/src/bin/sliding_window` has both in one function.
+
 mod limits_config;
 mod named_limits;
 #[cfg(feature = "serde")]
 mod read;
+mod variables;
 
 pub use crate::time::error::ConfigError;
 pub use limits_config::{LimitConfig, LimitsConfig};
 pub use named_limits::{Changes, NamedLimits};
+pub use variables::with_variables;

@@ -4,7 +4,7 @@ use crate::time::Tick;
 
 use super::any_limit::AnyState;
 use super::{
-    AlignedWindow, AnyLimit, Decision, FixedWindow, Interval, Kind, PerRequest, Policy, Quota,
+    AlignedWindow, AnyKind, AnyLimit, Decision, FixedWindow, Interval, PerRequest, Policy, Quota,
     SlidingCounter, SlidingLog, Status, TokenBucket, Unlimited,
 };
 
@@ -93,7 +93,7 @@ impl AnyPolicy {
         self
     }
 
-    fn of(kind: Kind) -> Self {
+    fn of(kind: AnyKind) -> Self {
         let limit = AnyLimit {
             kind,
             per_request: false,
@@ -103,8 +103,40 @@ impl AnyPolicy {
         }
     }
 
-    pub(crate) fn limits(&self) -> &[AnyLimit] {
+    /// What it consists of, in order: nothing for [`Unlimited`].
+    ///
+    /// ```
+    /// use paceline::policy::{AnyKind, AnyPolicy};
+    ///
+    /// let policy: AnyPolicy = "10/s burst 5 and 500/day per request".parse()?;
+    /// let [each, all] = policy.limits() else { panic!("two limits") };
+    /// assert!(matches!(&each.kind, AnyKind::Bucket(bucket) if bucket.burst() == 5));
+    /// assert!(matches!(all.kind, AnyKind::Log(_)) && all.per_request);
+    /// # Ok::<(), paceline::config::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn limits(&self) -> &[AnyLimit] {
         &self.limits
+    }
+
+    /// The state in which all of each limit was spent `now`.
+    ///
+    /// ```
+    /// use paceline::policy::{AnyPolicy, Policy};
+    /// use paceline::time::Tick;
+    ///
+    /// let policy: AnyPolicy = "10/s and 500/day".parse()?;
+    /// let spent = policy.spent(Tick::ZERO);
+    /// assert_eq!(policy.settled_at(&spent), Tick::from_nanos(86_400_000_000_000));
+    /// # Ok::<(), paceline::config::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn spent(&self, now: Tick) -> AnyPolicyState {
+        let limits = self.limits.iter();
+        let limits = limits.map(|limit| limit.begin_with_spent(now, u32::MAX));
+        AnyPolicyState {
+            limits: limits.collect(),
+        }
     }
 
     fn pairs<'a>(
@@ -258,37 +290,37 @@ pub struct AnyPolicyState {
 
 impl From<TokenBucket> for AnyPolicy {
     fn from(policy: TokenBucket) -> Self {
-        Self::of(Kind::Bucket(policy))
+        Self::of(AnyKind::Bucket(policy))
     }
 }
 
 impl From<Interval> for AnyPolicy {
     fn from(policy: Interval) -> Self {
-        Self::of(Kind::Interval(policy))
+        Self::of(AnyKind::Interval(policy))
     }
 }
 
 impl From<SlidingLog> for AnyPolicy {
     fn from(policy: SlidingLog) -> Self {
-        Self::of(Kind::Log(policy))
+        Self::of(AnyKind::Log(policy))
     }
 }
 
 impl From<SlidingCounter> for AnyPolicy {
     fn from(policy: SlidingCounter) -> Self {
-        Self::of(Kind::Counter(policy))
+        Self::of(AnyKind::Counter(policy))
     }
 }
 
 impl From<FixedWindow> for AnyPolicy {
     fn from(policy: FixedWindow) -> Self {
-        Self::of(Kind::Window(policy))
+        Self::of(AnyKind::Window(policy))
     }
 }
 
 impl From<AlignedWindow> for AnyPolicy {
     fn from(policy: AlignedWindow) -> Self {
-        Self::of(Kind::Aligned(policy))
+        Self::of(AnyKind::Aligned(policy))
     }
 }
 

@@ -11,21 +11,31 @@ use super::{
     Status, TokenBucket,
 };
 
-/// One of the limits of an [`AnyPolicy`](super::AnyPolicy).
+/// One of the limits of an [`AnyPolicy`](super::AnyPolicy): see [`limits`](super::AnyPolicy::limits).
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct AnyLimit {
-    pub(crate) kind: Kind,
+#[non_exhaustive]
+pub struct AnyLimit {
+    /// The policy.
+    pub kind: AnyKind,
     /// Whether each request counts as 1, whatever it costs.
-    pub(crate) per_request: bool,
+    pub per_request: bool,
 }
 
+/// The policy of one of the limits of an [`AnyPolicy`](super::AnyPolicy).
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+#[non_exhaustive]
+pub enum AnyKind {
+    /// A rate with a burst.
     Bucket(TokenBucket),
+    /// The time between two requests.
     Interval(Interval),
+    /// A number in any window, exactly.
     Log(SlidingLog),
+    /// A number in any window, by sums.
     Counter(SlidingCounter),
+    /// A number in a window that begins with a request.
     Window(FixedWindow),
+    /// A number in an hour, day, week or month of the calendar.
     Aligned(AlignedWindow),
 }
 
@@ -47,24 +57,26 @@ const NOTHING_PASSES: Decision = Decision::Wait {
 impl AnyLimit {
     pub(super) fn fresh(&self, now: Tick) -> AnyState {
         match &self.kind {
-            Kind::Bucket(policy) => AnyState::Bucket(policy.fresh(now)),
-            Kind::Interval(policy) => AnyState::Interval(policy.fresh(now)),
-            Kind::Log(policy) => AnyState::Log(policy.fresh(now)),
-            Kind::Counter(policy) => AnyState::Counter(policy.fresh(now)),
-            Kind::Window(policy) => AnyState::Window(policy.fresh(now)),
-            Kind::Aligned(policy) => AnyState::Aligned(policy.fresh(now)),
+            AnyKind::Bucket(policy) => AnyState::Bucket(policy.fresh(now)),
+            AnyKind::Interval(policy) => AnyState::Interval(policy.fresh(now)),
+            AnyKind::Log(policy) => AnyState::Log(policy.fresh(now)),
+            AnyKind::Counter(policy) => AnyState::Counter(policy.fresh(now)),
+            AnyKind::Window(policy) => AnyState::Window(policy.fresh(now)),
+            AnyKind::Aligned(policy) => AnyState::Aligned(policy.fresh(now)),
         }
     }
 
     pub(super) fn decide(&self, state: &mut AnyState, now: Tick, cost: u32) -> Decision {
         let cost = self.cost(cost);
         match (&self.kind, state) {
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.decide(state, now, cost),
-            (Kind::Interval(policy), AnyState::Interval(state)) => policy.decide(state, now, cost),
-            (Kind::Log(policy), AnyState::Log(state)) => policy.decide(state, now, cost),
-            (Kind::Counter(policy), AnyState::Counter(state)) => policy.decide(state, now, cost),
-            (Kind::Window(policy), AnyState::Window(state)) => policy.decide(state, now, cost),
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.decide(state, now, cost),
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.decide(state, now, cost),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => {
+                policy.decide(state, now, cost)
+            }
+            (AnyKind::Log(policy), AnyState::Log(state)) => policy.decide(state, now, cost),
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.decide(state, now, cost),
+            (AnyKind::Window(policy), AnyState::Window(state)) => policy.decide(state, now, cost),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.decide(state, now, cost),
             _ => NOTHING_PASSES,
         }
     }
@@ -72,18 +84,18 @@ impl AnyLimit {
     pub(super) fn peek(&self, state: &AnyState, now: Tick, cost: u32) -> Decision {
         let cost = self.cost(cost);
         match (&self.kind, state) {
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.peek(state, now, cost),
-            (Kind::Interval(policy), AnyState::Interval(state)) => policy.peek(state, now, cost),
-            (Kind::Log(policy), AnyState::Log(state)) => policy.peek(state, now, cost),
-            (Kind::Counter(policy), AnyState::Counter(state)) => policy.peek(state, now, cost),
-            (Kind::Window(policy), AnyState::Window(state)) => policy.peek(state, now, cost),
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.peek(state, now, cost),
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.peek(state, now, cost),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.peek(state, now, cost),
+            (AnyKind::Log(policy), AnyState::Log(state)) => policy.peek(state, now, cost),
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.peek(state, now, cost),
+            (AnyKind::Window(policy), AnyState::Window(state)) => policy.peek(state, now, cost),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.peek(state, now, cost),
             _ => NOTHING_PASSES,
         }
     }
 
     pub(super) fn foresee(&self, state: &mut AnyState, then: Tick) {
-        if let (Kind::Aligned(policy), AnyState::Aligned(state)) = (&self.kind, state) {
+        if let (AnyKind::Aligned(policy), AnyState::Aligned(state)) = (&self.kind, state) {
             policy.foresee(state, then);
         }
     }
@@ -92,48 +104,48 @@ impl AnyLimit {
     pub(super) fn credit(&self, state: &AnyState, now: Tick) -> u32 {
         match (&self.kind, state) {
             _ if self.per_request => 0,
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.credit(state, now),
-            (Kind::Interval(policy), AnyState::Interval(state)) => policy.credit(state, now),
-            (Kind::Log(policy), AnyState::Log(state)) => policy.credit(state, now),
-            (Kind::Counter(policy), AnyState::Counter(state)) => policy.credit(state, now),
-            (Kind::Window(policy), AnyState::Window(state)) => policy.credit(state, now),
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.credit(state, now),
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.credit(state, now),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.credit(state, now),
+            (AnyKind::Log(policy), AnyState::Log(state)) => policy.credit(state, now),
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.credit(state, now),
+            (AnyKind::Window(policy), AnyState::Window(state)) => policy.credit(state, now),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.credit(state, now),
             _ => 0,
         }
     }
 
     pub(super) fn room(&self, state: &AnyState, now: Tick) -> u32 {
         match (&self.kind, state) {
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.room(state, now),
-            (Kind::Interval(policy), AnyState::Interval(state)) => policy.room(state, now),
-            (Kind::Log(policy), AnyState::Log(state)) => policy.room(state, now),
-            (Kind::Counter(policy), AnyState::Counter(state)) => policy.room(state, now),
-            (Kind::Window(policy), AnyState::Window(state)) => policy.room(state, now),
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.room(state, now),
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.room(state, now),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.room(state, now),
+            (AnyKind::Log(policy), AnyState::Log(state)) => policy.room(state, now),
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.room(state, now),
+            (AnyKind::Window(policy), AnyState::Window(state)) => policy.room(state, now),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.room(state, now),
             _ => 0,
         }
     }
 
     pub(super) fn status(&self, state: &AnyState, now: Tick) -> Status {
         match (&self.kind, state) {
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.status(state, now),
-            (Kind::Interval(policy), AnyState::Interval(state)) => policy.status(state, now),
-            (Kind::Log(policy), AnyState::Log(state)) => policy.status(state, now),
-            (Kind::Counter(policy), AnyState::Counter(state)) => policy.status(state, now),
-            (Kind::Window(policy), AnyState::Window(state)) => policy.status(state, now),
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.status(state, now),
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.status(state, now),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.status(state, now),
+            (AnyKind::Log(policy), AnyState::Log(state)) => policy.status(state, now),
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.status(state, now),
+            (AnyKind::Window(policy), AnyState::Window(state)) => policy.status(state, now),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.status(state, now),
             _ => Status::new(self.quota(), 0, Duration::MAX),
         }
     }
 
     pub(super) fn quota(&self) -> Option<Quota> {
         match &self.kind {
-            Kind::Bucket(policy) => policy.quota(),
-            Kind::Interval(policy) => policy.quota(),
-            Kind::Log(policy) => policy.quota(),
-            Kind::Counter(policy) => policy.quota(),
-            Kind::Window(policy) => policy.quota(),
-            Kind::Aligned(policy) => policy.quota(),
+            AnyKind::Bucket(policy) => policy.quota(),
+            AnyKind::Interval(policy) => policy.quota(),
+            AnyKind::Log(policy) => policy.quota(),
+            AnyKind::Counter(policy) => policy.quota(),
+            AnyKind::Window(policy) => policy.quota(),
+            AnyKind::Aligned(policy) => policy.quota(),
         }
     }
 
@@ -141,12 +153,14 @@ impl AnyLimit {
     pub(super) fn refund(&self, state: &mut AnyState, now: Tick, cost: u32) {
         match (&self.kind, state) {
             _ if self.per_request => {}
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.refund(state, now, cost),
-            (Kind::Interval(policy), AnyState::Interval(state)) => policy.refund(state, now, cost),
-            (Kind::Log(policy), AnyState::Log(state)) => policy.refund(state, now, cost),
-            (Kind::Counter(policy), AnyState::Counter(state)) => policy.refund(state, now, cost),
-            (Kind::Window(policy), AnyState::Window(state)) => policy.refund(state, now, cost),
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.refund(state, now, cost),
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.refund(state, now, cost),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => {
+                policy.refund(state, now, cost);
+            }
+            (AnyKind::Log(policy), AnyState::Log(state)) => policy.refund(state, now, cost),
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.refund(state, now, cost),
+            (AnyKind::Window(policy), AnyState::Window(state)) => policy.refund(state, now, cost),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.refund(state, now, cost),
             _ => {}
         }
     }
@@ -155,20 +169,22 @@ impl AnyLimit {
     pub(super) fn refund_from(&self, state: &mut AnyState, now: Tick, at: Tick, cost: u32) {
         match (&self.kind, state) {
             _ if self.per_request => {}
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => {
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => {
                 policy.refund_from(state, now, at, cost);
             }
-            (Kind::Interval(policy), AnyState::Interval(state)) => {
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => {
                 policy.refund_from(state, now, at, cost);
             }
-            (Kind::Log(policy), AnyState::Log(state)) => policy.refund_from(state, now, at, cost),
-            (Kind::Counter(policy), AnyState::Counter(state)) => {
+            (AnyKind::Log(policy), AnyState::Log(state)) => {
                 policy.refund_from(state, now, at, cost);
             }
-            (Kind::Window(policy), AnyState::Window(state)) => {
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => {
                 policy.refund_from(state, now, at, cost);
             }
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => {
+            (AnyKind::Window(policy), AnyState::Window(state)) => {
+                policy.refund_from(state, now, at, cost);
+            }
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => {
                 policy.refund_from(state, now, at, cost);
             }
             _ => {}
@@ -188,22 +204,22 @@ impl AnyLimit {
     /// much is spent here too, or everything if that is less.
     pub(super) fn retune(&self, old: &Self, mut state: AnyState, now: Tick) -> AnyState {
         match (&self.kind, &old.kind, &mut state) {
-            (Kind::Bucket(policy), Kind::Bucket(old), AnyState::Bucket(state)) => {
+            (AnyKind::Bucket(policy), AnyKind::Bucket(old), AnyState::Bucket(state)) => {
                 policy.retune(old, state, now);
             }
-            (Kind::Interval(policy), Kind::Interval(old), AnyState::Interval(state)) => {
+            (AnyKind::Interval(policy), AnyKind::Interval(old), AnyState::Interval(state)) => {
                 policy.retune(old, state, now);
             }
-            (Kind::Log(policy), Kind::Log(old), AnyState::Log(state)) => {
+            (AnyKind::Log(policy), AnyKind::Log(old), AnyState::Log(state)) => {
                 policy.retune(old, state, now);
             }
-            (Kind::Counter(policy), Kind::Counter(old), AnyState::Counter(state)) => {
+            (AnyKind::Counter(policy), AnyKind::Counter(old), AnyState::Counter(state)) => {
                 policy.retune(old, state, now);
             }
-            (Kind::Window(policy), Kind::Window(old), AnyState::Window(state)) => {
+            (AnyKind::Window(policy), AnyKind::Window(old), AnyState::Window(state)) => {
                 policy.retune(old, state, now);
             }
-            (Kind::Aligned(policy), Kind::Aligned(old), AnyState::Aligned(state)) => {
+            (AnyKind::Aligned(policy), AnyKind::Aligned(old), AnyState::Aligned(state)) => {
                 policy.retune(old, state, now);
             }
             _ => return self.begin_with_spent(now, old.spent(&state, now)),
@@ -228,20 +244,20 @@ impl AnyLimit {
 
     pub(super) fn settled_at(&self, state: &AnyState) -> Tick {
         match (&self.kind, state) {
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.settled_at(state),
-            (Kind::Interval(policy), AnyState::Interval(state)) => policy.settled_at(state),
-            (Kind::Log(policy), AnyState::Log(state)) => policy.settled_at(state),
-            (Kind::Counter(policy), AnyState::Counter(state)) => policy.settled_at(state),
-            (Kind::Window(policy), AnyState::Window(state)) => policy.settled_at(state),
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.settled_at(state),
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.settled_at(state),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.settled_at(state),
+            (AnyKind::Log(policy), AnyState::Log(state)) => policy.settled_at(state),
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.settled_at(state),
+            (AnyKind::Window(policy), AnyState::Window(state)) => policy.settled_at(state),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.settled_at(state),
             _ => Tick::MAX,
         }
     }
 
     pub(super) fn is_settled(&self, state: &AnyState, now: Tick) -> bool {
         match (&self.kind, state) {
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.is_settled(state, now),
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.is_settled(state, now),
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.is_settled(state, now),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.is_settled(state, now),
             _ => self.settled_at(state) <= now,
         }
     }
@@ -256,23 +272,25 @@ impl AnyLimit {
     /// The most that passes at once.
     const fn full(&self) -> u32 {
         match &self.kind {
-            Kind::Bucket(policy) => policy.burst(),
-            Kind::Interval(_) => 1,
-            Kind::Log(policy) => policy.limit(),
-            Kind::Counter(policy) => policy.limit(),
-            Kind::Window(policy) => policy.limit(),
-            Kind::Aligned(policy) => policy.limit(),
+            AnyKind::Bucket(policy) => policy.burst(),
+            AnyKind::Interval(_) => 1,
+            AnyKind::Log(policy) => policy.limit(),
+            AnyKind::Counter(policy) => policy.limit(),
+            AnyKind::Window(policy) => policy.limit(),
+            AnyKind::Aligned(policy) => policy.limit(),
         }
     }
 
     fn count(&self, state: &mut AnyState, now: Tick, cost: u32) {
         match (&self.kind, state) {
-            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.charge(state, now, cost),
-            (Kind::Interval(policy), AnyState::Interval(state)) => policy.charge(state, now, cost),
-            (Kind::Log(policy), AnyState::Log(state)) => policy.charge(state, now, cost),
-            (Kind::Counter(policy), AnyState::Counter(state)) => policy.charge(state, now, cost),
-            (Kind::Window(policy), AnyState::Window(state)) => policy.charge(state, now, cost),
-            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.charge(state, now, cost),
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.charge(state, now, cost),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => {
+                policy.charge(state, now, cost);
+            }
+            (AnyKind::Log(policy), AnyState::Log(state)) => policy.charge(state, now, cost),
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.charge(state, now, cost),
+            (AnyKind::Window(policy), AnyState::Window(state)) => policy.charge(state, now, cost),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.charge(state, now, cost),
             _ => {}
         }
     }

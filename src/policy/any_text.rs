@@ -6,7 +6,7 @@ use crate::time::error::ConfigError;
 use crate::time::{Rate, in_units, parse_period, parse_rate, shortened, unit_nanos};
 
 use super::{
-    AlignedWindow, Alignment, AnyLimit, AnyPolicy, FixedWindow, Interval, Kind, OutOfRange,
+    AlignedWindow, Alignment, AnyKind, AnyLimit, AnyPolicy, FixedWindow, Interval, OutOfRange,
     SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
 
@@ -29,7 +29,7 @@ impl fmt::Display for AnyLimit {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for AnyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bucket(bucket) => {

@@ -86,7 +86,7 @@ pub use aligned_window::AlignedWindow;
 pub use alignment::Alignment;
 pub use all::All;
 pub use any::AnyPolicy;
-pub(crate) use any_limit::{AnyLimit, Kind};
+pub use any_limit::{AnyKind, AnyLimit};
 pub use decision::{Decision, Quota, Status};
 pub use fixed_window::FixedWindow;
 pub use interval::Interval;

@@ -26,6 +26,11 @@ use super::{Decision, OutOfRange, Policy, Quota, check_window, decide_in_window,
 ///
 /// Proxies and CDNs use the approximation with two counters. Here it is computed in whole numbers, without rounding.
 ///
+/// With feature `tracing`, each decision of a `smooth` counter in memory is an event of level `TRACE` and target `paceline`, with the
+/// sums it was made by: `current`, of this window; `previous`, of the last one; `weight`, the part of that which still counts, as
+/// `0.517`; `total`, of both; `capacity`, the limit; `cost`, and whether it `passed`. It comes before what a
+/// `TracingObserver` says of the request.
+///
 /// ```
 /// use paceline::policy::{Decision, Policy, SlidingCounter};
 /// use paceline::time::Tick;
@@ -250,6 +255,24 @@ impl SlidingCounter {
     }
 }
 
+#[cfg(feature = "tracing")]
+impl SlidingCounter {
+    /// Writes the sums by which a smooth counter has decided. The weight is in thousandths, rounded down.
+    fn trace(&self, state: &SlidingCounterState, now: Tick, cost: u32, passed: bool) {
+        if self.buckets.is_some() || !tracing::enabled!(target: "paceline", tracing::Level::TRACE) {
+            return;
+        }
+        let (present, previous, current) = self.two_windows(state, now);
+        let (bucket, begins) = (self.bucket(), self.beginning_of(state, present));
+        let elapsed = nanos_since(begins, now);
+        let total = current.saturating_add(covered(previous, bucket, elapsed));
+        let left = u128::from(bucket.saturating_sub(elapsed));
+        let weight = left * 1_000 / u128::from(bucket);
+        let weight = format_args!("{}.{:03}", weight / 1_000, weight % 1_000);
+        tracing::trace!(target: "paceline", cost, capacity = self.limit, current, previous, %weight, total, passed, "decided by two windows");
+    }
+}
+
 /// The part of a count of the last window that the sliding window still covers, rounded up.
 fn covered(count: u64, bucket: u64, elapsed: u64) -> u64 {
     let left = u128::from(bucket.saturating_sub(elapsed));
@@ -269,6 +292,8 @@ impl Policy for SlidingCounter {
 
     fn decide(&self, state: &mut SlidingCounterState, now: Tick, cost: u32) -> Decision {
         let decision = self.peek(state, now, cost);
+        #[cfg(feature = "tracing")]
+        self.trace(state, now, cost, decision.is_pass());
         if decision.is_pass() && cost > 0 {
             self.charge(state, now, cost);
         }

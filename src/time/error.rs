@@ -207,7 +207,8 @@ impl ConfigError {
         }
     }
 
-    /// In the text of a policy, the byte at which the word at fault begins; the length of the text if a word is missing at its end.
+    /// In the text of a policy, the byte at which the word at fault begins; the length of the text if a word is missing at its end. In a
+    /// file [with variables](crate::config::with_variables), the byte of the `$`.
     #[must_use]
     pub const fn position(&self) -> Option<usize> {
         self.position

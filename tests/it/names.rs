@@ -235,13 +235,15 @@ fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
 fn what_a_configuration_has_can_be_sent_shared_and_printed() {
     use paceline::config::{Changes, LimitConfig, LimitsConfig, NamedLimits};
     use paceline::policy::states::{AlignedWindowState, AnyPolicyState};
-    use paceline::policy::{AlignedWindow, Alignment, AnyPolicy, PerRequest};
+    use paceline::policy::{AlignedWindow, Alignment, AnyKind, AnyLimit, AnyPolicy, PerRequest};
     use paceline::time::WallClock;
 
     value::<Alignment>();
     value::<AlignedWindowState>();
     value::<PerRequest<Interval>>();
     free::<AlignedWindow>();
+    free::<AnyKind>();
+    free::<AnyLimit>();
     free::<AnyPolicy>();
     free::<AnyPolicyState>();
     free::<WallClock>();

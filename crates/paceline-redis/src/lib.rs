@@ -45,6 +45,7 @@
 //! | [`SlidingLog`](paceline::policy::SlidingLog) | one sorted set with a member of about 120 bytes for each instant of a window at which permits passed | logarithmic time, whatever the cost |
 //! | [`All`](paceline::policy::All) of several | one of those each, in one slot of a cluster | their sum; one round trip |
 //! | [`PerRequest`](paceline::policy::PerRequest) of one of these | as that one, in a key of its own | as that one |
+//! | [`AnyPolicy`](paceline::policy::AnyPolicy), as from a [configuration](paceline::config) | as the limits it consists of | their sum; one round trip |
 //!
 //! **Costs that are known afterwards**: [`RedisLimiter::reserve`] spends an estimate and [`RedisReservation::settle`] corrects it, in one call.
 //! **A limit for each key and one over all keys**: [`RedisKeyed::with_total`], in one decision.
@@ -141,6 +142,43 @@
 //!   hour; more is an error. A user without permission for these keys hears of nothing; that is reported as a fault every ten seconds,
 //!   and stops no decision.
 //!
+//! # Limits from a configuration
+//!
+//! An [`AnyPolicy`](paceline::policy::AnyPolicy) works as any other, so a [table of limits](paceline::config) may be one for a fleet.
+//! [`NamedLimits`](paceline::config::NamedLimits) are in memory. So what a fleet shares stands in a table of its own, and each limit of
+//! it is in Redis under its name:
+//!
+//! ```
+//! use paceline::config::{LimitConfig, LimitsConfig};
+//! use paceline::policy::AnyPolicy;
+//! use paceline::prelude::*;
+//! use paceline_redis::{OutagePolicy, Redis};
+//! use std::collections::HashMap;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # // Where the tests run there is a server.
+//! # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+//! let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+//! # let redis = redis.with_deadline(Duration::from_secs(10))?;
+//! # let redis = redis.with_prefix(&format!("config:{}", std::process::id()))?;
+//! // Read from a file with feature `serde` of `paceline`.
+//! let policy: AnyPolicy = "100/min burst 20".parse()?;
+//! let config = LimitsConfig::new().with("api", LimitConfig::new(policy));
+//!
+//! let mut limits = HashMap::new();
+//! for (name, limit) in config.iter() {
+//!     let switch = redis.switch(name)?.with_mode(limit.mode());
+//!     limits.insert(name, redis.limit(name, limit.policy().clone())?.switched(&switch));
+//! }
+//! assert!(limits["api"].try_acquire(20).await.is_pass());
+//! assert!(!limits["api"].try_acquire(1).await.is_pass());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! When the file has changed, [`retune`](RedisLimiter::retune) takes over other numbers. Other kinds have other keys: make the limit anew.
+//!
 //! # Limits on concurrency
 //!
 //! [`RedisPermits`] limit how much is under way in a fleet, and [`RedisKeyedPermits`] that of each key. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
@@ -160,6 +198,7 @@
 //! | | during an outage | choose it if |
 //! |---|---|---|
 //! | [`open`](OutagePolicy::open) | everything passes; with a wrong password nothing does, because a refusal is no outage (below) | the limit protects a service of your own, or is a courtesy: a surplus is cheaper than a refusal |
+//! | [`always_open`](OutagePolicy::always_open) | everything passes, and where Redis refuses calls too (below) | the same, and a mistake in the configuration of Redis must not stop the service |
 //! | [`closed`](OutagePolicy::closed) | nothing passes | a surplus is fined, banned or charged, and a standstill is acceptable |
 //! | [`insured`](OutagePolicy::insured) | the limit ÷ replicas, in each replica's memory | a surplus is fined, *and* a standstill is not acceptable |
 //!
@@ -172,10 +211,15 @@
 //! shorter outage a bucket has not filled meanwhile. One case remains: if the bucket's key had expired before, and the first process
 //! to ask has not used it yet, what insurances passed, at most rate × outage, can come on top once.
 //!
-//! If a server works and refuses a call (wrong password, no permission, the key holds another type, keys in different slots), that is
-//! no outage: nothing passes, [`RedisStats::faults`] counts, the methods of [`RedisLimiter`] return a [`ServerError`], and Redis is asked
-//! again a second later. A stream that is [paced](paceline::stream::Pace) stands still meanwhile. With
-//! [`try_pace`](paceline::stream::PaceStreamExt::try_pace) and [`RedisLimiter::fail_fast`] it ends with the error instead.
+//! If a server works and refuses a call (wrong password, no permission, the key holds another type, an error in a script, keys in
+//! different slots), that is no outage, whether it does so from the start or after one. [`RedisStats::faults`] counts such calls.
+//! Nothing passes: the methods of [`RedisLimiter`] return a [`ServerError`], and Redis is asked again a second later. A stream that is
+//! [paced](paceline::stream::Pace) stands still meanwhile. With [`try_pace`](paceline::stream::PaceStreamExt::try_pace) and
+//! [`RedisLimiter::fail_fast`] it ends with the error instead.
+//!
+//! With [`always_open`](OutagePolicy::always_open) every request passes during a fault, and Redis is asked as always. Then only the
+//! operators can see that the limit limits nothing: by the event, once a second, [`RedisStats::passed_alone`], and
+//! `paceline_remote_faults_total`. The repository has rules of Prometheus that alert on it, in `examples/services/deploy`.
 //!
 //! # What a failover can cost
 //!

@@ -5,19 +5,20 @@
     reason = "the judge of a limit has a clock of its own"
 )]
 
+#[path = "serving/redis.rs"]
+mod redis;
 mod serving;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::time::Instant;
 
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use redis::{Redis, until};
 use serving::{Process, run};
 
 const EXAMPLE: &str = env!("CARGO_BIN_EXE_tower_stack");
@@ -94,19 +95,6 @@ impl Service {
     fn await_redis(&self, is_up: bool) {
         until(|| self.report()["redis_is_up"] == is_up);
     }
-}
-
-/// # Panics
-///
-/// If it takes two minutes: then it does not come.
-fn until(condition: impl Fn() -> bool) {
-    for _ in 0..12_000 {
-        if condition() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("the service does not come to what the test waits for");
 }
 
 /// The number behind `before`, or zero.
@@ -304,52 +292,6 @@ fn no_window_serves_wrk_once_too_often() {
         u128::from(handled) <= 2 * windows,
         "{handled} in {windows} windows"
     );
-}
-
-/// A Redis on a socket in a directory of its own.
-struct Redis {
-    process: Process,
-    dir: PathBuf,
-}
-
-impl Redis {
-    fn start(test: &str) -> Self {
-        let dir = env::temp_dir().join(format!("tower-stack-{test}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let process = Self::run(&dir);
-        Self { process, dir }
-    }
-
-    fn run(dir: &Path) -> Process {
-        let program = env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-        let mut command = Command::new(program);
-        command
-            .args(["--port", "0", "--unixsocket", "redis.sock", "--save", ""])
-            .current_dir(dir)
-            .stdout(Stdio::null());
-        Process::spawn(&mut command)
-    }
-
-    fn url(&self) -> String {
-        format!("unix://{}/redis.sock", self.dir.display())
-    }
-
-    /// Returns when the process is gone.
-    fn kill(&mut self) {
-        self.process.kill();
-    }
-
-    /// Without its data.
-    fn start_again(&mut self) {
-        self.process = Self::run(&self.dir);
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        self.kill();
-        let _ = fs::remove_dir_all(&self.dir);
-    }
 }
 
 /// What has happened to Redis so far.

@@ -4,3 +4,4 @@ mod named;
 mod policy;
 #[cfg(feature = "serde")]
 mod read;
+mod variables;

@@ -305,6 +305,31 @@ fn a_request_counts_as_one_where_the_text_says_so() {
     assert_eq!(policy.room(&state, at(0)), 0, "two requests were made");
 }
 
+/// Also the limits that pass more at once than another one of them.
+#[test]
+fn a_spent_policy_waits_for_each_of_its_limits() {
+    let now = Tick::from_nanos(5);
+    for (text, wait) in [
+        ("10/s and 500/day", Some(86_400_000)),
+        ("500/day and 10/s", Some(86_400_000)),
+        ("10/s burst 5 and every 7ms", Some(100)),
+        ("3/s and 5/min fixed per request", Some(60_000)),
+        ("4/s sliding 4 buckets and 4/2s smooth", Some(2_500)),
+        ("10/s burst 5 start 0 debt", Some(100)),
+        ("unlimited", None),
+    ] {
+        let policy = parsed(text);
+        let spent = policy.spent(now);
+        assert_eq!(
+            policy.peek(&spent, now, 1).retry_in(),
+            wait.map(ms),
+            "{text}"
+        );
+        let settles_in = policy.settled_at(&spent).since(now);
+        assert!(wait.is_none_or(|wait| settles_in >= ms(wait)), "{text}");
+    }
+}
+
 /// What the next policy has left of what was spent, all at 0 ns.
 fn left_after(old: &str, spent: u32, new: &str, now: u64) -> (u32, u128) {
     let at = Tick::from_nanos;

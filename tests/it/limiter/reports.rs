@@ -6,7 +6,7 @@ use futures::{FutureExt, StreamExt, stream};
 use paceline::concurrency::Permits;
 use paceline::feedback::Feedback;
 use paceline::limiter::{Metrics, Mode, Observed, Observer, Switch, TracingObserver};
-use paceline::policy::Unlimited;
+use paceline::policy::{SlidingCounter, Unlimited};
 use paceline::prelude::*;
 use testkit::clock::jump;
 use tracing::Level;
@@ -173,4 +173,52 @@ async fn traces_say_what_happened_to_each_request() {
             "message=gave up limit=\"sms\" waited=30ms",
         ]
     );
+}
+
+/// Of a hundred in a window; a quarter of the second one is over.
+#[tokio::test(start_paused = true)]
+async fn a_decision_by_two_windows_is_traced_with_its_sums() {
+    let (written, _guard) = Written::up_to(Level::TRACE);
+    let limit = SlidingCounter::smooth(100, ms(1_000)).shared();
+    let limit = limit.with_observer(TracingObserver::new("window"));
+    assert!(limit.try_acquire(90).is_pass());
+    jump(ms(1_250)).await;
+    assert!(limit.try_acquire(30).is_pass());
+    assert!(!limit.try_acquire(9).is_pass());
+    jump(ms(233)).await;
+    assert!(limit.try_acquire(9).is_pass());
+
+    let sums = |cost, [current, previous]: [u32; 2], weight: &str, total: u32, passed: bool| {
+        format!(
+            "message=decided by two windows cost={cost} capacity=100 current={current} previous={previous} weight={weight} \
+             total={total} passed={passed}"
+        )
+    };
+    let passed = |cost: u32| format!("message=passed limit=\"window\" cost={cost} waited=0ns");
+    let lines = [
+        sums(90, [0, 0], "1.000", 0, true),
+        passed(90),
+        // 67.5, rounded up.
+        sums(30, [0, 90], "0.750", 68, true),
+        passed(30),
+        sums(9, [30, 90], "0.750", 98, false),
+        "message=refused limit=\"window\" cost=9 retry_in=72.222223ms".to_owned(),
+        sums(9, [30, 90], "0.517", 77, true),
+        passed(9),
+    ];
+    assert_eq!(written.lines(), lines);
+}
+
+/// It is the answer to every request, and nobody looks.
+#[tokio::test(start_paused = true)]
+async fn sums_are_for_the_level_trace_and_for_two_windows() {
+    let (written, _guard) = Written::up_to(Level::DEBUG);
+    let smooth = SlidingCounter::smooth(100, ms(1_000)).shared();
+    assert!(smooth.try_acquire(90).is_pass());
+    assert_eq!(written.lines(), [""; 0]);
+
+    let (written, _guard) = Written::up_to(Level::TRACE);
+    let strict = SlidingCounter::strict(100, ms(1_000), 4).shared();
+    assert!(strict.try_acquire(90).is_pass());
+    assert_eq!(written.lines(), [""; 0]);
 }

@@ -36,7 +36,7 @@ impl Redis {
             let why = why_not(&[url], &error);
             let url = without_secrets(url);
             ConfigError::new(format!(
-                "{url:?} is no URL of a Redis server, such as redis://localhost:6379: {why}"
+                "{url:?} is no URL of a Redis server, such as redis://host:6379/0{why}"
             ))
         })?;
         Ok(Self::with(connector, when_down))
@@ -60,11 +60,14 @@ impl Redis {
         when_down: OutagePolicy,
     ) -> Result<Self, ConfigError> {
         let connector = Connector::sentinels(sentinels, master).map_err(|error| {
-            let why = why_not(&[sentinels, &[master]].concat(), &error);
+            // The name alone is no URL.
+            let master_url = [master].into_iter().filter(|master| master.contains("://"));
+            let all: Vec<_> = sentinels.iter().copied().chain(master_url).collect();
+            let why = why_not(&all, &error);
             let urls: Vec<_> = sentinels.iter().map(|url| without_secrets(url)).collect();
             let master = without_secrets(master);
             ConfigError::new(format!(
-                "{urls:?} and {master:?} are no URLs of sentinels and name of a master: {why}"
+                "{urls:?} and {master:?} are no URLs of sentinels and name of a master{why}"
             ))
         })?;
         Ok(Self::with(connector, when_down))
@@ -80,7 +83,7 @@ impl Redis {
         let connector = Connector::cluster(urls).map_err(|error| {
             let why = why_not(urls, &error);
             let urls: Vec<_> = urls.iter().map(|url| without_secrets(url)).collect();
-            ConfigError::new(format!("{urls:?} are no URLs of a Redis cluster: {why}"))
+            ConfigError::new(format!("{urls:?} are no URLs of a Redis cluster{why}"))
         })?;
         Ok(Self::with(connector, when_down))
     }
@@ -105,10 +108,9 @@ impl Redis {
     #[cfg(feature = "tls")]
     pub fn with_tls(self, tls: &Tls) -> Result<Self, ConfigError> {
         let connection = &self.batcher.connection;
-        let connector = connection
-            .store
-            .with_tls(tls)
-            .map_err(|error| ConfigError::new(format!("cannot connect by TLS: {error}")))?;
+        let connector = connection.store.with_tls(tls).map_err(|error| {
+            ConfigError::new(format!("cannot connect by TLS: {}", plain(&error)))
+        })?;
         Ok(Self {
             batcher: batcher(connector, connection.deadline(), &self.prefix),
             ..self
@@ -396,12 +398,28 @@ fn batcher(connector: Connector, deadline: Duration, prefix: &Arc<str>) -> Arc<B
     Arc::new(Batcher::new(connection, Arc::clone(prefix)))
 }
 
-/// Why these are no URLs.
+/// Why these are no URLs, or what may be meant; empty if there is nothing to add.
 fn why_not(urls: &[&str], error: &dyn Error) -> String {
     if !cfg!(feature = "tls") && urls.iter().any(|url| url.starts_with("rediss://")) {
-        return "TLS needs feature `tls`".to_owned();
+        return ": TLS needs feature `tls`".to_owned();
     }
-    error.to_string()
+    let lacks_only_a_scheme =
+        |url: &&&str| !url.contains("://") && Connector::server(&format!("redis://{url}")).is_ok();
+    if let Some(url) = urls.iter().find(lacks_only_a_scheme) {
+        return format!(": did you mean redis://{}?", without_secrets(url));
+    }
+    match plain(error) {
+        why if why == "redis URL did not parse" => String::new(),
+        why => format!(": {why}"),
+    }
+}
+
+/// The message of the client library, without the kind of the error after it.
+fn plain(error: &dyn Error) -> String {
+    let text = error.to_string();
+    let why = text.split(" - ").next().unwrap_or_default();
+    let (first, rest) = why.split_at_checked(1).unwrap_or_default();
+    first.to_ascii_lowercase() + rest
 }
 
 /// Without the user and the password, because errors may be logged.
@@ -420,7 +438,7 @@ mod tests {
     #[test]
     fn a_url_for_tls_is_refused_without_feature_redis_tls() {
         let opened = Redis::open("rediss://bob:hunter2@example.org", OutagePolicy::closed());
-        let expected = "\"rediss://…@example.org\" is no URL of a Redis server, such as redis://localhost:6379: TLS needs feature `tls`";
+        let expected = "\"rediss://…@example.org\" is no URL of a Redis server, such as redis://host:6379/0: TLS needs feature `tls`";
         let expected = (!cfg!(feature = "tls")).then(|| expected.to_owned());
         assert_eq!(opened.err().map(|error| error.to_string()), expected);
     }

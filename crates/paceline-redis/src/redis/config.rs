@@ -85,7 +85,8 @@ fn retune<P: RedisPolicy>(
     params: &Params,
 ) -> Option<()> {
     let mut rest = &params[..];
-    let policy = P::from_script_params(&mut rest).filter(|_| rest.is_empty())?;
+    let policy = made_with.policy.with_script_params(&mut rest);
+    let policy = policy.filter(|_| rest.is_empty())?;
     let (config, fitting) = config(policy, made_with.outage_policy).ok()?;
     limit.params = Some(fitting).filter(|fitting| fitting == params)?;
     *made_with = LimitConfig {

@@ -9,7 +9,8 @@ use super::policy::RedisPolicy;
 
 impl<P: RedisPolicy> RedisLimiter<P> {
     /// The same limit as a limiter that fails if the server refuses the call, for
-    /// [`try_pace`](paceline::stream::PaceStreamExt::try_pace). An outage is no error: [`OutagePolicy`](crate::OutagePolicy) decides.
+    /// [`try_pace`](paceline::stream::PaceStreamExt::try_pace). An outage is no error: [`OutagePolicy`](crate::OutagePolicy) decides. With
+    /// [`always_open`](crate::OutagePolicy::always_open) nothing is.
     ///
     /// ```
     /// use futures::TryStreamExt;

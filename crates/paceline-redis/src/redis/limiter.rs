@@ -16,6 +16,7 @@ use paceline::policy::{Decision, Status};
 use super::config::config;
 use super::connector::Connector;
 use super::policy::RedisPolicy;
+use super::script_params::{Params, ScriptParams};
 
 /// A limit with its state in Redis: one for all processes that use the same name.
 ///
@@ -36,6 +37,7 @@ use super::policy::RedisPolicy;
 /// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. Most
 ///   adapters cannot return it: there nothing passes, Redis is asked again each second, and
 ///   [`RedisStats::faults`](crate::RedisStats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
+///   With [`OutagePolicy::always_open`](crate::OutagePolicy::always_open) it is no error, and requests pass.
 ///
 /// # Cancel safety
 ///
@@ -344,10 +346,22 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Errors
     ///
     /// * [`unfit`](CallError::unfit), if the parameters cannot be used in Redis, or cannot be divided among the replicas of an
-    ///   insurance. Nothing has changed.
+    ///   insurance, or are those of an [`AnyPolicy`](paceline::policy::AnyPolicy) of other kinds, whose states other keys have.
+    ///   Nothing has changed.
     /// * Any other, as [`pause_for`](Self::pause_for): it holds in this process, and others may not know of it.
     pub async fn retune(&self, policy: P) -> Result<(), CallError> {
-        let (_, params) = config(policy, self.handle.queue.config.outage_policy)?;
+        let queue = &self.handle.queue;
+        let (_, params) = config(policy, queue.config.outage_policy)?;
+        let kinds = |params: &Params| params.iter().map(ScriptParams::key_suffix).collect();
+        let [before, after]: [Vec<_>; 2] = [&queue.limit.params, &params].map(kinds);
+        if before != after {
+            return Err(ConfigError::new(format!(
+                "a limit in Redis stays of its kinds, {}, when it is retuned: got {}",
+                before.join(" and "),
+                after.join(" and "),
+            ))
+            .into());
+        }
         self.handle.retune(params).await
     }
 

@@ -1,7 +1,10 @@
+use core::slice;
 use core::time::Duration;
 
+use paceline::policy::states::AnyPolicyState;
 use paceline::policy::{
-    All, FixedWindow, Interval, PerRequest, Policy, Quota, SlidingCounter, SlidingLog, TokenBucket,
+    All, AnyKind, AnyPolicy, FixedWindow, Interval, PerRequest, Policy, Quota, SlidingCounter,
+    SlidingLog, TokenBucket,
 };
 use paceline::time::{Rate, Tick};
 
@@ -17,10 +20,28 @@ use paceline::config::ConfigError;
 /// stricter. The rates of a [`TokenBucket`] and an [`Interval`] stay exact.
 ///
 /// [`Unlimited`](paceline::policy::Unlimited) is not among them, nor is a policy that starts empty or delayed: a missing key has to
-/// mean that nothing was spent. Nor are [`AlignedWindow`](paceline::policy::AlignedWindow) and [`AnyPolicy`](paceline::policy::AnyPolicy),
-/// which have no twin.
+/// mean that nothing was spent. Nor is [`AlignedWindow`](paceline::policy::AlignedWindow), which has no twin. An [`AnyPolicy`] has the
+/// keys of the limits that it consists of; where one of them has no twin, it is an error when the limit is made.
+///
+/// ```compile_fail,E0277
+/// use paceline::policy::Unlimited;
+/// use paceline_redis::Redis;
+///
+/// fn limits(redis: &Redis) {
+///     // `Unlimited` cannot be kept in Redis
+///     let _ = redis.limit("a", Unlimited);
+/// }
+/// ```
 ///
 /// The trait is sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be kept in Redis",
+    label = "expected a policy with a script",
+    note = "these can: `TokenBucket`, `Interval`, `SlidingLog`, `SlidingCounter`, `FixedWindow`, `PerRequest` of one of them, `All` \
+            of two to six, and `AnyPolicy`",
+    note = "a text is made one with `.parse::<AnyPolicy>()`",
+    note = "to decide by a policy of your own, keep its limit in memory: `policy.shared()`"
+)]
 pub trait RedisPolicy:
     Policy<State: Send> + Clone + Send + Sync + sealed::Scripted + 'static
 {
@@ -36,13 +57,17 @@ impl<P: Policy<State: Send> + Clone + Send + Sync + sealed::Scripted + 'static> 
 pub(super) mod sealed {
     use super::{ConfigError, Policy, ScriptParams, Tick};
 
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be kept in Redis",
+        label = "expected a policy with a script: see `RedisPolicy`"
+    )]
     pub trait Scripted: Policy + Sized {
         /// One for each limit, in order.
         fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError>;
 
-        /// The policy that has these parameters: the inverse of [`script_params`](Self::script_params). Takes one for each limit.
-        /// `None` if there is none.
-        fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self>;
+        /// The policy of the same kind as this one that has these parameters: the inverse of [`script_params`](Self::script_params).
+        /// Takes one for each limit. `None` if there is none.
+        fn with_script_params(&self, params: &mut &[ScriptParams]) -> Option<Self>;
 
         /// The part of the limit that each of `replicas` processes may use alone.
         fn share_of(&self, replicas: u32) -> Result<Self, ConfigError>;
@@ -87,7 +112,7 @@ impl sealed::Scripted for TokenBucket {
         }])
     }
 
-    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+    fn with_script_params(&self, params: &mut &[ScriptParams]) -> Option<Self> {
         let may_owe = params.first()?.may_owe();
         let [token, permits, burst, _] = ScriptParams::take(params, TOKEN_BUCKET)?;
         let (permits, period) = rate_of(token, permits)?;
@@ -144,7 +169,7 @@ impl sealed::Scripted for Interval {
         }])
     }
 
-    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+    fn with_script_params(&self, params: &mut &[ScriptParams]) -> Option<Self> {
         let [token, permits, ..] = ScriptParams::take(params, INTERVAL)?;
         let (permits, period) = rate_of(token, permits)?;
         (permits == 1).then(|| Self::every(period))
@@ -176,7 +201,7 @@ impl sealed::Scripted for SlidingLog {
         window_params(SLIDING_LOG, self.limit(), self.window(), self.quota())
     }
 
-    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+    fn with_script_params(&self, params: &mut &[ScriptParams]) -> Option<Self> {
         let [limit, window, ..] = ScriptParams::take(params, SLIDING_LOG)?;
         Self::try_new(limit.try_into().ok()?, Duration::from_micros(window)).ok()
     }
@@ -223,7 +248,7 @@ impl sealed::Scripted for SlidingCounter {
         }])
     }
 
-    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+    fn with_script_params(&self, params: &mut &[ScriptParams]) -> Option<Self> {
         let [limit, bucket, reach, is_smooth] = ScriptParams::take(params, SLIDING_COUNTER)?;
         let limit = limit.try_into().ok()?;
         if is_smooth == 1 {
@@ -248,7 +273,7 @@ impl sealed::Scripted for FixedWindow {
         window_params(FIXED_WINDOW, self.limit(), self.window(), self.quota())
     }
 
-    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+    fn with_script_params(&self, params: &mut &[ScriptParams]) -> Option<Self> {
         let [limit, window, ..] = ScriptParams::take(params, FIXED_WINDOW)?;
         Self::try_new(limit.try_into().ok()?, Duration::from_micros(window)).ok()
     }
@@ -261,26 +286,21 @@ impl sealed::Scripted for FixedWindow {
 impl<P: sealed::Scripted> sealed::Scripted for PerRequest<P> {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
         let params = self.get_ref().script_params()?;
-        let per_request = params.into_iter().map(|params| ScriptParams {
-            policy: params.policy | PER_REQUEST,
-            capacity: u32::MAX,
-            ..params
-        });
-        Ok(per_request.collect())
+        Ok(per_request_if(true, params))
     }
 
-    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
-        let (limits, rest) = params.split_at_checked(P::LIMITS)?;
-        *params = rest;
-        let of_costs = |params: &ScriptParams| {
-            let policy = params.policy.checked_sub(PER_REQUEST)?;
-            Some(ScriptParams {
-                policy,
-                ..params.clone()
-            })
-        };
-        let limits = limits.iter().map(of_costs).collect::<Option<Vec<_>>>()?;
-        P::from_script_params(&mut &limits[..]).map(Self::new)
+    fn with_script_params(&self, params: &mut &[ScriptParams]) -> Option<Self> {
+        let inner = self.get_ref().script_params().ok()?;
+        let own = params.split_off(..inner.len())?.iter().zip(inner);
+        let own = own.map(|(own, inner)| {
+            if inner.counts_requests() {
+                return Some(own.clone());
+            }
+            of_costs(own)
+        });
+        let own = own.collect::<Option<Vec<_>>>()?;
+        let policy = self.get_ref().with_script_params(&mut &own[..])?;
+        Some(Self::new(policy))
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -292,6 +312,111 @@ impl<P: sealed::Scripted> sealed::Scripted for PerRequest<P> {
     }
 }
 
+/// The parameters of a policy, or of the same one that counts each request as 1.
+fn per_request_if(counts_requests: bool, mut params: Vec<ScriptParams>) -> Vec<ScriptParams> {
+    for params in params.iter_mut().filter(|_| counts_requests) {
+        params.policy |= PER_REQUEST;
+        params.capacity = u32::MAX;
+    }
+    params
+}
+
+/// The parameters of the policy that counts costs, but for the capacity.
+fn of_costs(params: &ScriptParams) -> Option<ScriptParams> {
+    let policy = params.policy.checked_sub(PER_REQUEST)?;
+    Some(ScriptParams {
+        policy,
+        ..params.clone()
+    })
+}
+
+/// A script reads and writes a key for each of them.
+const MOST_LIMITS: usize = 32;
+
+impl sealed::Scripted for AnyPolicy {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+        let limits = self.limits().len();
+        if limits == 0 || limits > MOST_LIMITS {
+            return Err(ConfigError::new(format!(
+                "a policy in Redis has 1 to {MOST_LIMITS} limits, got {limits} in `{self}`"
+            )));
+        }
+        let params = self.limits().iter().map(|limit| {
+            let params = match &limit.kind {
+                AnyKind::Bucket(bucket) => bucket.script_params(),
+                AnyKind::Interval(interval) => interval.script_params(),
+                AnyKind::Log(log) => log.script_params(),
+                AnyKind::Counter(counter) => counter.script_params(),
+                AnyKind::Window(window) => window.script_params(),
+                _ => Err(no_twin(self)),
+            };
+            params.map(|params| per_request_if(limit.per_request, params))
+        });
+        Ok(params.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    fn with_script_params(&self, params: &mut &[ScriptParams]) -> Option<Self> {
+        let policies = self.limits().iter().map(|limit| {
+            let (own, rest) = params.split_first()?;
+            *params = rest;
+            let costs = limit.per_request.then(|| of_costs(own));
+            let own = &mut slice::from_ref(match &costs {
+                Some(costs) => costs.as_ref()?,
+                None => own,
+            });
+            let policy: Self = match &limit.kind {
+                AnyKind::Bucket(bucket) => bucket.with_script_params(own)?.into(),
+                AnyKind::Interval(interval) => interval.with_script_params(own)?.into(),
+                AnyKind::Log(log) => log.with_script_params(own)?.into(),
+                AnyKind::Counter(counter) => counter.with_script_params(own)?.into(),
+                AnyKind::Window(window) => window.with_script_params(own)?.into(),
+                _ => return None,
+            };
+            Some(if limit.per_request {
+                policy.per_request()
+            } else {
+                policy
+            })
+        });
+        let policies = policies.collect::<Option<Vec<_>>>()?;
+        policies.into_iter().reduce(Self::and)
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
+        let shares = self.limits().iter().map(|limit| {
+            let share: Self = match &limit.kind {
+                AnyKind::Bucket(bucket) => bucket.share_of(replicas)?.into(),
+                AnyKind::Interval(interval) => interval.share_of(replicas)?.into(),
+                AnyKind::Log(log) => log.share_of(replicas)?.into(),
+                AnyKind::Counter(counter) => counter.share_of(replicas)?.into(),
+                AnyKind::Window(window) => window.share_of(replicas)?.into(),
+                _ => return Err(no_twin(self)),
+            };
+            Ok(if limit.per_request {
+                share.per_request()
+            } else {
+                share
+            })
+        });
+        let shares = shares.collect::<Result<Vec<_>, _>>()?;
+        Ok(shares
+            .into_iter()
+            .reduce(Self::and)
+            .unwrap_or_else(|| self.clone()))
+    }
+
+    fn spent(&self, now: Tick) -> AnyPolicyState {
+        self.spent(now)
+    }
+}
+
+fn no_twin(policy: &AnyPolicy) -> ConfigError {
+    ConfigError::new(format!(
+        "`{policy}` cannot be kept in Redis: `aligned` is for limits in memory, and a rate that is `fixed`, `sliding` or `smooth`, \
+         a `burst` and `every` can be kept"
+    ))
+}
+
 macro_rules! all_of {
     ($($policy:ident $limit:tt),+) => {
         impl<$($policy: sealed::Scripted),+> sealed::Scripted for All<($($policy,)+)> {
@@ -300,8 +425,8 @@ macro_rules! all_of {
                 Ok(params.into_iter().flatten().collect())
             }
 
-            fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
-                Some(Self::new(($($policy::from_script_params(params)?,)+)))
+            fn with_script_params(&self, params: &mut &[ScriptParams]) -> Option<Self> {
+                Some(Self::new(($(self.limits().$limit.with_script_params(params)?,)+)))
             }
 
             fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -424,9 +549,8 @@ mod tests {
     fn is_inverse(policy: &(impl Scripted + core::fmt::Debug)) {
         let params = policy.script_params().unwrap();
         let mut rest = &params[..];
-        let inverse = Scripted::from_script_params(&mut rest);
-        let of_same_type = [Some(policy), inverse.as_ref()];
-        let [_, found] = of_same_type.map(|it| it.map(|it| it.script_params().unwrap()));
+        let inverse = policy.with_script_params(&mut rest);
+        let found = inverse.map(|it| it.script_params().unwrap());
         assert_eq!((found, rest.len()), (Some(params), 0), "{policy:?}");
     }
 
@@ -455,17 +579,31 @@ mod tests {
         let bucket = TokenBucket::new(rates[0], 3);
         is_inverse(&All::new((log, All::new((bucket, log)), bucket)));
         is_inverse(&PerRequest::new(bucket.with_debt()));
+        for text in [
+            "7/s",
+            "3/s burst 4 debt per request and every 7ms and 5/min fixed per request",
+            "5/s sliding 7 buckets and 9/min smooth",
+        ] {
+            let any: AnyPolicy = text.parse().unwrap();
+            is_inverse(&any);
+            is_inverse(&All::new((any.clone(), bucket, PerRequest::new(any))));
+        }
         is_inverse(&All::new((
             PerRequest::new(All::new((bucket, log))),
             bucket,
         )));
 
         let params = log.script_params().unwrap();
-        assert!(FixedWindow::from_script_params(&mut &params[..]).is_none());
-        assert!(Interval::from_script_params(&mut &[][..]).is_none());
-        assert!(PerRequest::<SlidingLog>::from_script_params(&mut &params[..]).is_none());
-        let per_request = PerRequest::new(log).script_params().unwrap();
-        assert!(SlidingLog::from_script_params(&mut &per_request[..]).is_none());
+        let fixed = FixedWindow::new(7, nanos(9));
+        assert!(fixed.with_script_params(&mut &params[..]).is_none());
+        let every = Interval::every(nanos(9));
+        assert!(every.with_script_params(&mut &[][..]).is_none());
+        let requests = PerRequest::new(log);
+        assert!(requests.with_script_params(&mut &params[..]).is_none());
+        let any: AnyPolicy = "7/s and 5/min fixed".parse().unwrap();
+        assert!(any.with_script_params(&mut &params[..]).is_none());
+        let params = requests.script_params().unwrap();
+        assert!(log.with_script_params(&mut &params[..]).is_none());
     }
 
     #[test]

@@ -162,6 +162,8 @@ impl From<RedisError> for Failure {
             {
                 Self::Unavailable(why)
             }
+            // Of a cluster, where no node lets this client in.
+            ErrorKind::Io if why.contains("AuthenticationFailed") => Self::Fault(why),
             ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if error.is_timeout() => {
                 Self::Timeout
             }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use paceline::time::{Clock, Tick, Timer};
 
 use super::Store;
-use super::error::{CallError, Event, Failure};
+use super::error::{CallError, Event, Failure, ServerError};
 use super::health::{Breaker, ServerHealth, ServerRun, ServerStats};
 
 /// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
@@ -128,6 +128,14 @@ impl<S: Store> Connection<S> {
     /// Whether calls fail at once.
     pub(crate) fn is_down(&self) -> bool {
         matches!(self.locked().phase, Phase::Down)
+    }
+
+    /// Why the server does not let this client in, as far as is known.
+    pub(crate) fn refusal(&self) -> Option<ServerError> {
+        match &self.locked().phase {
+            Phase::Refused(why) => CallError::failed(why.clone()).server_error(),
+            _ => None,
+        }
     }
 
     pub(crate) fn last_failure(&self) -> Option<Failure> {

@@ -7,7 +7,8 @@ use paceline::config::ConfigError;
 /// The server works and refuses this call, as it would refuse it again: the password is wrong, the key holds another type, the
 /// keys of one call are in different slots of a cluster, a permission is missing.
 ///
-/// The cause is a fault in how Redis is used. It never counts as an outage. Nothing was counted.
+/// The cause is a fault in how Redis is used. It never counts as an outage. Nothing was counted. With
+/// [`OutagePolicy::always_open`](crate::OutagePolicy::always_open) requests pass all the same.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerError {
     why: Arc<str>,

@@ -32,7 +32,8 @@ pub struct ServerStats {
     pub connects: u64,
     /// States that were missing or older than known, so that the whole limit counted as spent.
     pub lost_states: u64,
-    /// Requests that passed while Redis was down, by [`OutagePolicy::open`](crate::OutagePolicy::open) or an insurance.
+    /// Requests that passed without Redis, by [`OutagePolicy::open`](crate::OutagePolicy::open),
+    /// [`always_open`](crate::OutagePolicy::always_open) or an insurance.
     pub passed_alone: u64,
     /// Leases that ended before they were given back: see [`Lease`](crate::Lease).
     pub lost_leases: u64,

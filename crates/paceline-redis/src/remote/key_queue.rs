@@ -10,11 +10,11 @@ use tokio::runtime::Handle;
 
 use super::batcher::Batcher;
 use super::cache::{CachedDenial, DenialSource, KeyRecord};
-use super::error::{CallError, Event};
+use super::error::{CallError, Event, ServerError};
 use super::outage_policy::Fallback;
 use super::overrides::Change;
 use super::queue::RequestQueue;
-use super::request::{Asked, RequestId, WaitMode};
+use super::request::{Asked, Decided, RequestId, WaitMode};
 use super::source::{Answer, Source, Stage, Step};
 use super::{AFTER_FAULT, LimitConfig, RemotePolicy, Reply, Return, SOON, Store, Task, WHILE_DOWN};
 
@@ -248,18 +248,26 @@ impl<P: RemotePolicy, S: Store> KeyQueue<P, S> {
         position: &mut Option<RequestId>,
         since: Tick,
         cost: u32,
-    ) -> Decision {
+    ) -> Decided {
         let connection = &self.batcher.connection;
         let was_sent = self.with_queue(|queue| position.is_some_and(|id| queue.is_in_flight(id)));
         self.leave(position);
         if !was_sent && connection.health().has_answered_since(since) {
-            return Decision::Wait { retry_in: SOON };
+            return Ok(Decision::Wait { retry_in: SOON });
+        }
+        if let Some(fault) = self.to_return(connection.refusal()) {
+            return Err(fault);
         }
         connection.count(|stats| stats.timeouts += 1);
-        match self.decide_locally(iter::once(cost)) {
+        Ok(match self.decide_locally(iter::once(cost)) {
             (0, retry_in, _) => Decision::Wait { retry_in },
             _ => Decision::Pass,
-        }
+        })
+    }
+
+    /// The fault of a call, unless requests pass in spite of it.
+    pub(crate) fn to_return(&self, fault: Option<ServerError>) -> Option<ServerError> {
+        fault.filter(|_| !self.config.outage_policy.passes_faults())
     }
 
     /// Counts permits that were used already. Without an answer an insurance counts them.
@@ -279,7 +287,7 @@ impl<P: RemotePolicy, S: Store> KeyQueue<P, S> {
     fn failed(self: &Arc<Self>, call: RequestId, error: &CallError) {
         let now = self.now();
         let asked = self.with_queue(|queue| queue.take_call(call));
-        if let Some(fault) = error.server_error() {
+        if let Some(fault) = self.to_return(error.server_error()) {
             let fault = DenialSource::Fault(fault);
             return self.with_queue(|queue| queue.deny(now, AFTER_FAULT, &asked, fault));
         }

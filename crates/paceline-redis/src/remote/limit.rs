@@ -135,7 +135,7 @@ impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
             // The server answers others.
             None => return Ok(0),
         };
-        if let Some(fault) = error.server_error() {
+        if let Some(fault) = self.queue.to_return(error.server_error()) {
             return Err(fault);
         }
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -236,7 +236,8 @@ impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
         self.is_undecided = matches!(asked, Poll::Ready(Err(_)));
         let mut answer = asked.map(without_outage);
         if mode == WaitMode::Try && answer.is_pending() {
-            answer = self.poll_deadline(cost, cx).map(Ok);
+            answer = self.poll_deadline(cost, cx);
+            self.is_undecided |= matches!(answer, Poll::Ready(Err(_)));
         } else {
             self.deadline = None;
         }
@@ -246,7 +247,7 @@ impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
 
     /// Ends the wait for an answer that is not here after a deadline: the queue may be in another runtime, which is blocked, or the
     /// request has not had its turn.
-    fn poll_deadline(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
+    fn poll_deadline(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
         let connection = &self.queue.batcher.connection;
         let deadline = self.deadline.get_or_insert_with(|| {
             let mut timer = Timer::new();

@@ -11,6 +11,7 @@ use paceline::time::OutOfRange;
 pub struct OutagePolicy {
     /// An insurance is stated as its number of replicas.
     fallback: Fallback<u32>,
+    passes_faults: bool,
 }
 
 impl OutagePolicy {
@@ -19,6 +20,23 @@ impl OutagePolicy {
     pub const fn open() -> Self {
         Self {
             fallback: Fallback::Open,
+            passes_faults: false,
+        }
+    }
+
+    /// As [`open`](Self::open), and everything passes when Redis refuses calls too: a wrong password, a missing permission, a key of
+    /// another type, an error in a script.
+    ///
+    /// The other policies return such a fault as an error, because it lasts until an operator mends it. With this one it leaves a limit
+    /// that limits nothing, and no request shows it. Such requests count as [`passed_alone`](crate::RedisStats::passed_alone), calls
+    /// that were refused as [`faults`](crate::RedisStats::faults), and an event says why once a second: alert on it, as
+    /// [the guide](crate#when-redis-is-slow-or-gone) says. [`Lease`](crate::Lease)s return the fault all the same.
+    #[doc(alias("fail open"))]
+    #[must_use]
+    pub const fn always_open() -> Self {
+        Self {
+            passes_faults: true,
+            ..Self::open()
         }
     }
 
@@ -28,6 +46,7 @@ impl OutagePolicy {
     pub const fn closed() -> Self {
         Self {
             fallback: Fallback::Closed,
+            passes_faults: false,
         }
     }
 
@@ -62,7 +81,13 @@ impl OutagePolicy {
         }
         Ok(Self {
             fallback: Fallback::Insured(replicas),
+            passes_faults: false,
         })
+    }
+
+    /// Whether requests pass although the server refuses calls.
+    pub(super) const fn passes_faults(self) -> bool {
+        self.passes_faults
     }
 
     pub(crate) const fn is_insured(self) -> bool {

@@ -7,6 +7,7 @@ use paceline::shed::Class;
 use paceline::time::Rate;
 use paceline_redis::{OutagePolicy, Redis};
 
+use crate::failing::lock;
 use crate::limits::{MINUTE, PATIENT, denied, log, passed, pause};
 use crate::permits::{KEY, LONG, ends, permits, taken, waiting};
 use crate::servers::{Cluster, Server, until};
@@ -114,6 +115,32 @@ async fn a_key_that_moves_to_another_node_keeps_its_state() {
     let stats = redis.stats();
     let troubles = (stats.outages, stats.faults, stats.lost_states);
     assert_eq!(troubles, (0, 0, 0), "{stats:?}");
+}
+
+/// Whether the login is wrong or missing.
+#[tokio::test]
+async fn a_login_that_no_node_accepts_is_a_fault_and_no_outage() {
+    let cluster = Cluster::start().await;
+    for node in cluster.nodes() {
+        lock(node).await;
+    }
+    for (login, why) in [("", "NOAUTH"), (":wrong@", "authentication")] {
+        let urls = cluster.urls();
+        let urls = urls
+            .iter()
+            .map(|url| url.replace("redis://", &format!("redis://{login}")));
+        let urls: Vec<String> = urls.collect();
+        let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+        let redis = Redis::open_cluster(&urls, OutagePolicy::open()).unwrap();
+        let redis = redis.with_deadline(PATIENT).unwrap();
+        let limit = redis.limit("a", log(5)).unwrap();
+        for _ in 0..3 {
+            let error = limit.try_acquire(1).await.unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let stats = redis.stats();
+        assert_eq!((stats.outages, stats.passed_alone), (0, 0), "{stats:?}");
+    }
 }
 
 #[tokio::test]

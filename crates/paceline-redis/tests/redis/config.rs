@@ -232,6 +232,36 @@ fn different_names_and_keys_and_policies_of_one_name_never_share_a_key() {
 }
 
 #[test]
+fn a_malformed_address_is_said_once_with_an_example_and_what_may_be_meant() {
+    let closed = OutagePolicy::closed;
+    for (url, why) in [
+        ("", ""),
+        ("http://example.org", ""),
+        ("hello world", ""),
+        ("localhost:6379", ": did you mean redis://localhost:6379?"),
+        ("10.0.0.7", ": did you mean redis://10.0.0.7?"),
+        ("redis.shop/3", ": did you mean redis://redis.shop/3?"),
+        ("redis://", ": missing hostname"),
+        ("redis://example.org/three", ": invalid database number"),
+    ] {
+        let error = Redis::open(url, closed()).unwrap_err().to_string();
+        let what = "is no URL of a Redis server, such as redis://host:6379/0";
+        assert_eq!(error, format!("{url:?} {what}{why}"));
+    }
+    let error = Redis::open(":hunter2@localhost", closed()).unwrap_err();
+    let error = error.to_string();
+    let meant = "did you mean redis://…@localhost?";
+    assert!(error.ends_with(meant), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+
+    // The name of a master is no URL.
+    let sentinels = Redis::open_sentinel(&["one:26379"], "mymaster", closed());
+    says(sentinels, ": did you mean redis://one:26379?");
+    let cluster = Redis::open_cluster(&["redis://one", "two:7000"], closed());
+    says(cluster, ": did you mean redis://two:7000?");
+}
+
+#[test]
 fn a_malformed_address_is_named_without_its_password() {
     let closed = OutagePolicy::closed;
     for url in [

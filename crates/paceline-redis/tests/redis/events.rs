@@ -63,3 +63,22 @@ async fn a_wrong_password_is_said_once_a_second_at_most() {
     assert!((1..=seconds + 1).contains(&said), "{said} in {seconds} s");
     assert_eq!(count(&written, "NOAUTH"), said);
 }
+
+/// Nothing else shows it: requests pass.
+#[tokio::test]
+async fn a_fault_that_lets_pass_is_said_once_a_second_at_most() {
+    let (written, _guard) = Written::up_to(Level::INFO);
+    let server = Server::start().await;
+    let redis = opened(&server.url(), OutagePolicy::always_open());
+    let limit = redis.limit("a", log(5)).unwrap();
+    server.cli::<()>(&["SET", &limit.keys()[0], "x"]).await;
+    let mut clock = Clock::new();
+    let began = clock.now();
+    for _ in 0..200 {
+        assert!(limit.try_acquire(1).await.unwrap().is_pass());
+    }
+    let said = count(&written, "refuses calls of limits");
+    let seconds = usize::try_from(clock.now().since(began).as_secs()).unwrap();
+    assert!((1..=seconds + 1).contains(&said), "{said} in {seconds} s");
+    assert_eq!(count(&written, "WRONGTYPE"), said);
+}

@@ -52,6 +52,119 @@ async fn a_refused_key_or_call_is_asked_again_each_second_and_is_no_outage() {
     }
 }
 
+/// The start of an outage is one: nothing says yet that the server will refuse the login.
+#[tokio::test(start_paused = true)]
+async fn a_refused_login_has_one_answer_for_as_long_as_it_lasts_also_after_an_outage() {
+    let wrong = Failure::Fault("the password is wrong".into());
+    for was_up in [false, true] {
+        let server = Server::start();
+        let process = Process::of(&server, OutagePolicy::open());
+        let limit = process.limit(0, plenty());
+        if was_up {
+            process.connect().await;
+            limit.acquire(1).await.unwrap();
+            server.kill();
+            notice(&process, &limit).await;
+            server.restart();
+        }
+        server.world().login_failure = Some(wrong.clone());
+        while process.batcher.connection.is_down() {
+            sleep(ms(1)).await;
+        }
+        let alone = process.stats().passed_alone;
+        for _ in 0..1_000 {
+            let refused = "the server refused: the password is wrong";
+            let tried = limit.try_acquire(1).await.unwrap_err();
+            let waited = limit.acquire(1).await.unwrap_err();
+            let up_to = limit.try_acquire_up_to(9).await.unwrap_err();
+            for error in [tried, waited, up_to] {
+                assert_eq!(error.to_string(), refused);
+            }
+            sleep(ms(10)).await;
+        }
+        let stats = process.stats();
+        assert_eq!(stats.passed_alone, alone, "{stats:?}");
+        assert_eq!(stats.outages, u64::from(was_up), "{stats:?}");
+
+        server.world().login_failure = None;
+        sleep(ms(2_000)).await;
+        limit.acquire(1).await.unwrap();
+    }
+}
+
+/// A process that is busy may get its own answer late. It knows of the fault all the same.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_not_answered_in_time_hears_of_a_refused_login() {
+    let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
+    server.world().login_failure = Some(Failure::Fault("the password is wrong".into()));
+    server.cut();
+    while limit.try_acquire(1).await.is_ok() {
+        sleep(ms(1)).await;
+    }
+    sleep(ms(2_000)).await;
+    // The queue of this key is asked, and the task that asks the server is not run before the caller's time is over.
+    let since = process.batcher.connection.now();
+    let mut position = None;
+    let late = limit.queue.decide_after_timeout(&mut position, since, 1);
+    assert!(late.is_err(), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_faults_let_pass_each_passes_is_counted_and_is_no_outage() {
+    let refused = Failure::Fault("refused".into());
+    for what in ["key", "call", "login"] {
+        let (server, process, limit) = one(OutagePolicy::always_open(), plenty()).await;
+        match what {
+            "key" => _ = server.world().refused_keys.insert(0),
+            "call" => server.world().failure = Some(refused.clone()),
+            _ => server.world().login_failure = Some(refused.clone()),
+        }
+        if what == "login" {
+            server.cut();
+            // The broken connection is an outage. The refusal comes after it.
+            while process.stats().faults == 0 {
+                assert!(limit.passes(1).await);
+                sleep(ms(1)).await;
+            }
+        }
+        let before = process.stats();
+        let waiter = acquiring(&limit, 1);
+        for _ in 0..300 {
+            assert!(limit.passes(1).await, "{what}");
+            limit.acquire(1).await.unwrap();
+            assert_eq!(limit.try_acquire_up_to(3).await, Ok(3));
+            sleep(ms(10)).await;
+        }
+        assert_eq!(within(MINUTE, waiter).await.unwrap().unwrap(), ms(0));
+        let stats = process.stats();
+        let passed = stats.passed_alone - before.passed_alone;
+        assert_eq!((passed, stats.outages), (1 + 300 * 5, before.outages));
+        assert!(stats.faults - before.faults >= 900, "{what}: {stats:?}");
+
+        // What the server answers is in force again.
+        server.world().refused_keys.clear();
+        (server.world().failure, server.world().login_failure) = (None, None);
+        process.connect().await;
+        let alone = process.stats().passed_alone;
+        limit.acquire(1).await.unwrap();
+        assert_eq!(process.stats().passed_alone, alone, "{what}");
+    }
+}
+
+/// A pause of this process is no fault.
+#[tokio::test(start_paused = true)]
+async fn where_faults_let_pass_a_pause_is_kept() {
+    let (server, _process, limit) = one(OutagePolicy::always_open(), plenty()).await;
+    limit
+        .change(Change::Pause(ms(500)), paceline::limiter::Event::Resumed)
+        .await
+        .unwrap();
+    server.world().refused_keys.insert(0);
+    let waiting = acquiring(&limit, 1);
+    assert!(!limit.passes(1).await);
+    assert_eq!(within(MINUTE, waiting).await.unwrap().unwrap(), ms(500));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_call_is_a_failure_and_no_hang() {
     let (server, process, limit) = closed(plenty()).await;

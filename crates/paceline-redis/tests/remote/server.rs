@@ -83,6 +83,8 @@ pub(super) struct World<P: Rule> {
     states: HashMap<u32, KeyState<P>>,
     /// Whether connections can be opened.
     pub(super) is_reachable: bool,
+    /// How the server refuses each client that connects.
+    pub(super) login_failure: Option<Failure>,
     /// How often a client tried to open one.
     pub(super) attempts: u32,
     connections: u64,
@@ -164,6 +166,7 @@ impl<P: Rule> Server<P> {
             started: 0,
             states: HashMap::new(),
             is_reachable: true,
+            login_failure: None,
             attempts: 0,
             connections: 0,
             unbroken_from: watch::Sender::new(0),
@@ -594,6 +597,9 @@ impl<P: Rule> Store for Server<P> {
         }
         if !world.is_reachable {
             return Err(Failure::Unreachable("connection refused".into()));
+        }
+        if let Some(failure) = &world.login_failure {
+            return Err(failure.clone());
         }
         let number = world.connections;
         world.connections += 1;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt, stream};
 use paceline::limiter::Limiter;
 use paceline::prelude::*;
-use paceline_redis::OutagePolicy;
+use paceline_redis::{OutagePolicy, Redis};
 
 use super::{a_minute_of, lock, opened, redis};
 use crate::limits::{denied, log, passed, pause};
@@ -55,6 +55,60 @@ async fn a_client_continues_after_its_login_is_accepted() {
     }
     let stats = redis.stats();
     assert_eq!((stats.outages, stats.lost_states), (0, 0), "{stats:?}");
+}
+
+/// A key has another type; the user `bob` may not run scripts, and `eve` not a command in one of them.
+#[tokio::test]
+async fn where_faults_let_pass_any_fault_does_by_key_too_and_is_counted() {
+    let server = Server::start().await;
+    for user in [
+        "bob on >x ~* +@all -evalsha -eval",
+        "eve on >x ~* +@all -zadd",
+    ] {
+        let rules = format!("ACL SETUSER {user}");
+        server
+            .cli::<()>(&rules.split(' ').collect::<Vec<_>>())
+            .await;
+    }
+    for (login, why) in [
+        ("", "WRONGTYPE"),
+        ("bob:x@", "NoPerm"),
+        ("eve:x@", "script"),
+        ("eve:wrong@", "authentication"),
+    ] {
+        let url = server
+            .url()
+            .replace("redis://", &format!("redis://{login}"));
+        let always_open = opened(&url, OutagePolicy::always_open());
+        // It is the same connection.
+        let open = always_open.clone().when_down(OutagePolicy::open());
+        for is_by_key in [false, true] {
+            let limit = |redis: &Redis| {
+                if is_by_key {
+                    return redis.keyed("a", log(5)).unwrap().at("a").unwrap();
+                }
+                redis.limit("a", log(5)).unwrap()
+            };
+            let before = always_open.stats();
+            let (limit, returns) = (limit(&always_open), limit(&open));
+            match login {
+                "" => server.cli::<()>(&["SET", &limit.keys()[0], "x"]).await,
+                _ => server.cli::<()>(&["DEL", &limit.keys()[0]]).await,
+            }
+            for _ in 0..3 {
+                passed(limit.try_acquire(1).await);
+                limit.acquire(1).await.unwrap();
+                let error = returns.try_acquire(1).await.unwrap_err().to_string();
+                assert!(error.contains(why), "{error}");
+            }
+            let paced = stream::iter(0..20).try_pace(limit.clone().fail_fast());
+            assert_eq!(paced.try_collect::<Vec<_>>().await.unwrap().len(), 20);
+            let stats = always_open.stats();
+            assert_eq!(stats.passed_alone - before.passed_alone, 26, "{why}");
+            assert!(stats.faults - before.faults >= 26, "{why}: {stats:?}");
+            assert_eq!(stats.outages, 0, "{why}");
+        }
+    }
 }
 
 #[tokio::test]

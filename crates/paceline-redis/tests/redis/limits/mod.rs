@@ -1,5 +1,6 @@
 //! Limits in Redis, through the public API, in real time.
 
+mod any;
 mod control;
 mod keyed;
 mod passing;
