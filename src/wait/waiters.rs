@@ -395,3 +395,56 @@ impl Default for Waiters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::ops::Range;
+
+    use super::*;
+
+    fn join(waiters: &mut Waiters) -> Ticket {
+        let ticket = waiters.ticket(Tick::ZERO, Priority::Normal);
+        let waiter = Waiter {
+            cost: 1,
+            waker: Waker::noop().clone(),
+            home: None,
+            wakes_at: Tick::MAX,
+            holds: false,
+        };
+        waiters.join(ticket, waiter);
+        ticket
+    }
+
+    /// The places that are kept for these waiters, gaps included.
+    fn places(cancelled: Range<usize>) -> usize {
+        let mut waiters = Waiters::default();
+        let tickets: Vec<Ticket> = (0..100).map(|_| join(&mut waiters)).collect();
+        for ticket in &tickets[cancelled] {
+            waiters.remove(*ticket, false);
+        }
+        waiters.queued.len()
+    }
+
+    #[test]
+    fn waiters_that_leave_from_the_middle_keep_few_places_and_at_the_ends_none() {
+        assert_eq!(places(1..1), 100);
+        assert_eq!(places(0..40), 60);
+        assert_eq!(places(60..100), 60);
+        // Two a waiter and a few more.
+        assert_eq!(places(1..67), 100);
+        assert_eq!(places(1..68), 33);
+        assert_eq!(places(1..99), 33);
+    }
+
+    #[test]
+    fn a_queue_that_was_long_gives_its_memory_back_and_a_short_one_keeps_it() {
+        for (len, is_kept) in [(FEW / 2, true), (4 * FEW, false)] {
+            let mut waiters = Waiters::default();
+            let tickets: Vec<Ticket> = (0..len).map(|_| join(&mut waiters)).collect();
+            for ticket in tickets {
+                waiters.remove(ticket, true);
+            }
+            assert_eq!(waiters.queued.capacity() > 0, is_kept, "{len}");
+        }
+    }
+}

@@ -290,6 +290,53 @@ fn what_it_describes_is_what_the_policy_in_it_describes() {
     );
 }
 
+/// What a policy answers to the same calls, one after the other. It is large enough to give credit.
+fn answers(policy: &impl Policy) -> Vec<String> {
+    let at = |seconds: u64| Tick::from_nanos(seconds * 1_000_000_000);
+    let mut state = policy.fresh(at(0));
+    let mut answers = Vec::new();
+    for (step, seconds) in [0, 1, 1, 2, 61, 62, 130].into_iter().enumerate() {
+        let now = at(seconds);
+        match step {
+            2 => policy.refund(&mut state, now, 1),
+            3 => policy.charge(&mut state, now, 700),
+            4 => policy.refund_from(&mut state, now, at(2), 300),
+            _ => {}
+        }
+        let peek = policy.peek(&state, now, 400);
+        let decision = policy.decide(&mut state, now, if step == 0 { 1 } else { 400 });
+        let credit = (policy.credit(&state, now), policy.room(&state, now));
+        let settled = (policy.settled_at(&state), policy.is_settled(&state, now));
+        let status = policy.status(&state, now);
+        answers.push(format!(
+            "{peek:?} {decision:?} {credit:?} {settled:?} {status:?}"
+        ));
+    }
+    answers
+}
+
+#[track_caller]
+fn answers_as_the_policy_in_it(policy: impl Policy + Into<AnyPolicy>) {
+    let expected = answers(&policy);
+    let any: AnyPolicy = policy.into();
+    assert_eq!(answers(&any), expected, "{any}");
+}
+
+#[test]
+fn each_kind_answers_as_the_policy_in_it() {
+    let minute = Duration::from_secs(60);
+    let clock = WallClock::new(|| Duration::from_secs(86_400 - 30));
+    let calendar = AlignedWindow::new(1_000, Alignment::Day).with_clock(clock);
+    answers_as_the_policy_in_it(TokenBucket::new(Rate::per_minute(1_000), 1_000));
+    answers_as_the_policy_in_it(TokenBucket::new(Rate::per_minute(9), 1_000).with_debt());
+    answers_as_the_policy_in_it(Interval::every(ms(10)));
+    answers_as_the_policy_in_it(SlidingLog::new(1_000, minute));
+    answers_as_the_policy_in_it(SlidingCounter::strict(1_000, minute, 6));
+    answers_as_the_policy_in_it(SlidingCounter::smooth(1_000, minute));
+    answers_as_the_policy_in_it(FixedWindow::new(1_000, minute));
+    answers_as_the_policy_in_it(calendar);
+}
+
 #[test]
 fn a_request_counts_as_one_where_the_text_says_so() {
     let at = Tick::from_nanos;

@@ -277,6 +277,20 @@ async fn clients_beyond_the_bound_share_one_share_and_one_queue() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_beyond_the_bound_takes_the_room_of_a_forgotten_one() {
+    let share = FairShare::new(9, CYCLE).try_with_max_clients(1).unwrap();
+    let clients: Clients = Fair::new(share.try_forgetting_after(1).unwrap());
+    assert!(clients.try_acquire(&"a", 1).is_pass());
+    for _ in 0..5 {
+        assert!(clients.try_acquire(&"b", 1).is_pass());
+        sleep(100).await;
+    }
+    let shares = clients.shares().into_iter();
+    let keys: Vec<_> = shares.map(|share| share.key).collect();
+    assert_eq!(keys, [Some("b")]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idle_client_is_forgotten_with_its_queue() {
     let share = FairShare::new(4, CYCLE).try_forgetting_after(2);
     let clients = spent(share.unwrap());
@@ -314,6 +328,13 @@ async fn a_handle_with_a_reserved_position_outlives_many_cycles() {
     assert!(asked.is_ready());
     drop(handle);
     assert_eq!(clients.stats().waiting, 0);
+}
+
+#[test]
+fn it_prints_none_of_its_clients() {
+    let clients = fair(40);
+    assert!(clients.try_acquire(&"secret", 1).is_pass());
+    assert_eq!(format!("{clients:?}"), "Fair { .. }");
 }
 
 #[test]

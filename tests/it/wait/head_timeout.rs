@@ -28,7 +28,7 @@ claims! {
     no_head_is_passed_over_because_the_whole_runtime_is_late: in_order newest,
     a_passed_over_head_that_leaves_changes_nothing: in_order newest fair,
     no_timer_is_armed_before_permits_are_due: in_order newest,
-    the_task_of_the_timeout_ends_with_the_queue: in_order newest,
+    the_task_of_the_timeout_ends_with_the_waiters_and_with_the_queue: in_order newest,
 }
 
 async fn an_idle_head_does_not_starve_the_waiters_behind_it<K: Kind>() {
@@ -161,7 +161,7 @@ async fn no_timer_is_armed_before_permits_are_due<K: Kind>() {
     assert!(!is_any_timer_armed().await);
 }
 
-async fn the_task_of_the_timeout_ends_with_the_queue<K: Kind>() {
+async fn the_task_of_the_timeout_ends_with_the_waiters_and_with_the_queue<K: Kind>() {
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let limit = K::of(1);
     let held = limit.try_acquire(1);
@@ -183,9 +183,16 @@ async fn the_task_of_the_timeout_ends_with_the_queue<K: Kind>() {
     yield_now().await;
     assert_eq!(tasks(), 1);
     drop(more);
-    drop((grant, limit));
     yield_now().await;
-    assert_eq!(tasks(), 0);
+    assert_eq!(tasks(), 0, "the permit is held and no waiter is queued");
+
+    let more = limit.waiters(2);
+    drop(grant);
+    yield_now().await;
+    assert_eq!(tasks(), 1);
+    drop((more, limit));
+    yield_now().await;
+    assert_eq!(tasks(), 0, "the queue is gone within the timeout");
 }
 
 fn outside_a_runtime_an_idle_head_is_waited_for<K: Kind>() {

@@ -91,3 +91,21 @@ impl Window {
         self.halve(now, now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fast_calls_that_use_the_bound_up_raise_it_to_64_full_calls_or_1024_keys() {
+        for (per_call, most) in [(1, 1_024), (64, 4_096)] {
+            let mut window = Window::new(Duration::from_secs(1), per_call);
+            for _ in 0..2_000 {
+                let keys = window.room();
+                let sent = (Tick::ZERO, window.sent(keys));
+                window.ended(sent, Tick::ZERO, keys, Some(Duration::from_millis(1)));
+            }
+            assert_eq!(window.room(), most);
+        }
+    }
+}

@@ -105,7 +105,11 @@ fn a_runtime_that_stands_still_delays_another_by_at_most_the_deadline() {
             let watch = Stopwatch::start();
             assert_eq!(other.try_acquire(1).await, Ok(answer));
             assert_eq!(watch.elapsed(), DEADLINE + ms(5));
+
+            let late = other.take_all().await.unwrap_err();
+            assert!(late.is_timeout() && !late.is_skipped());
+            assert_eq!(watch.elapsed(), 2 * (DEADLINE + ms(5)));
         });
-        assert_eq!(process.stats().timeouts, 1);
+        assert_eq!(process.stats().timeouts, 2);
     }
 }
