@@ -50,7 +50,7 @@
 //! **A limit for each key and one over all keys**: [`RedisKeyed::with_total`], in one decision.
 //!
 //! Each key is named `prefix:{name}:policy:2` (for a [`RedisKeyed`], `prefix:name:{key}:policy:2`; 2 is the version of its format). It
-//! expires a second after its state has settled: an idle limit leaves nothing behind. Another policy under the same name has another key. Other *parameters* under the same name are
+//! expires a second after its state has settled: an idle limit leaves nothing behind. (Each prefix leaves [one key](#what-a-failover-can-cost).) Another policy under the same name has another key. Other *parameters* under the same name are
 //! the same limit: as with [`retune`](paceline::limiter::Shared::retune), what was spent stays spent, so a fleet can move to a new rate
 //! replica by replica.
 //!
@@ -80,7 +80,7 @@
 //! # What operators hear
 //!
 //! With feature `tracing`, an event of target `paceline` says when there is a connection (`INFO`), and when Redis is down, refuses
-//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` the same is counted: the docs
+//! calls (once a second at most), has lost states, has lost leases, or evicts keys (`WARN`). With feature `metrics` the same is counted: the docs
 //! of `limiter::Metrics` list all metrics. [`Redis::stats`] counts the same without a feature.
 //!
 //! What becomes of requests is reported to an observer that a limit carries: [`RedisLimiter::with_observer`],
@@ -187,9 +187,18 @@
 //! used here before. After an outage in which the server only could not be reached, a bucket with an insurance counts as not filled
 //! meanwhile, because other processes may have used theirs.
 //!
-//! One case cannot be detected: a state is lost without any outage, and no running process remembers its key since it was last
-//! written: none has used it, or the key was [evicted](RedisKeyed#memory). Its burst can pass once more. Deleting a key by hand loses its
-//! state, with the same wait.
+//! A server that has lost everything without an outage is noticed too. Each [prefix](Redis::with_prefix) has one small key that never
+//! expires, `paceline:epoch`. If it is gone, every state that is missing counts as spent, for as long as it could have counted. That
+//! includes keys that the process does not remember, and keys that nobody has used.
+//!
+//! In three cases a burst can pass once more:
+//!
+//! * **One state is lost alone**: its key was evicted or deleted by hand, and the process that asks first does not remember it: it has
+//!   not used the key, what it used has settled, or its own memory of it was [evicted](RedisKeyed#memory). So keep limits on a server
+//!   with `maxmemory-policy noeviction`. Where `INFO` says that the server evicts keys, that is an event on connecting.
+//! * **A process that has just started asks first** after everything was lost. It takes the server for a new one.
+//! * **In a cluster**, and for a user without permission for `paceline:epoch`, only what a process remembers is noticed. (The keys of
+//!   one call to a cluster are in one slot.)
 //!
 //! # When the server's clock steps
 //!
@@ -255,8 +264,8 @@
 //! with a real clock, or with the policy in memory.
 //!
 //! Redis 6.0 or Valkey is enough; tested with Redis 6.2 and 7.0, and with Valkey 8.1 and 9.1. The user needs `EVAL`, `EVALSHA`, `TIME`
-//! and the commands of the scripts. Give it `SCRIPT` as well if possible, which saves the first call a round trip, and `INFO`: without
-//! it, every new connection after an outage counts as one to a restarted server.
+//! and the commands of the scripts, for keys that begin with the [prefix](Redis::with_prefix). Give it `SCRIPT` as well if possible, which
+//! saves the first call a round trip, and `INFO`: without it, every new connection after an outage counts as one to a restarted server.
 
 // docs.rs says with each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

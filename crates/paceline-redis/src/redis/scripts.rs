@@ -69,7 +69,11 @@ pub(super) fn encode_leases(call: &LeaseCall) -> Vec<String> {
 }
 
 /// The argument of [`DECIDE`]. Its keys are those of the limits, in order. The format is described in `lua/fast.lua`.
-pub(super) fn encode(asks: &[&Ask<Connector>], health: &ServerHealth) -> Vec<u8> {
+pub(super) fn encode(
+    asks: &[&Ask<Connector>],
+    health: &ServerHealth,
+    has_decided: bool,
+) -> Vec<u8> {
     let mut arg = Vec::with_capacity(32 + 80 * asks.len());
     // The server uses its own time.
     append_number(&mut arg, 0);
@@ -77,6 +81,7 @@ pub(super) fn encode(asks: &[&Ask<Connector>], health: &ServerHealth) -> Vec<u8>
     append_number(&mut arg, health.last_outage.end);
     let decides_in_full = 0;
     arg.push(decides_in_full);
+    arg.push(has_decided.into());
     arg.extend(short(asks.len()).to_le_bytes());
     for ask in asks {
         append_ask(&mut arg, ask, health);
@@ -320,9 +325,10 @@ mod tests {
         ];
 
         let asks: Vec<_> = asks.iter().collect();
-        let arg = encode(&asks, &ServerHealth::default());
-        let (head, mut rest) = arg.split_at(27);
-        assert_eq!(usize::from(head[25]), asks.len());
+        let arg = encode(&asks, &ServerHealth::default(), true);
+        let (head, mut rest) = arg.split_at(28);
+        assert_eq!(head[24..26], [0, 1]);
+        assert_eq!(usize::from(head[26]), asks.len());
         let mut marks = vec![];
         while !rest.is_empty() {
             let length = u32::from_le_bytes(*rest.first_chunk().unwrap());

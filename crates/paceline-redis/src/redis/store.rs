@@ -94,6 +94,7 @@ impl Store for Connector {
 
     async fn decide(
         connection: &Transport,
+        (prefix, has_decided): (&str, bool),
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> Result<Replies<Reply<Self>>, Failure> {
@@ -109,8 +110,11 @@ impl Store for Connector {
             }
             let keys = asks.iter().flat_map(|ask| ask.limit.keys.iter());
             let keys: Vec<_> = keys.collect();
-            let arg = encode(&asks, health);
-            let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, &arg[..]).await?;
+            let arg = encode(&asks, health, has_decided);
+            // The keys of one call to a cluster are in one slot, and the epoch is not.
+            let prefix = connection.is_one_server().then_some(prefix);
+            let args = (&arg[..], prefix);
+            let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, args).await?;
             let malformed = || Failure::Fault(format!("an answer of {reply:?}").into());
             let (decided_at, decided) = decode(&reply, &asks).ok_or_else(malformed)?;
             time = decided_at;

@@ -4,6 +4,7 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use paceline::time::Tick;
 
@@ -91,12 +92,15 @@ impl<S: Store> Calls<S> {
     }
 
     pub(super) fn send(&mut self, now: Tick, sources: Vec<(u64, AnySource<S>)>, asks: Vec<Ask<S>>) {
-        let connection = Arc::clone(&self.connection);
+        let (connection, overrides) = (Arc::clone(&self.connection), Arc::clone(&self.overrides));
         let reads = self.overrides.read_at().is_some_and(|at| at <= now);
         self.last_sent = now;
         self.start(now, sources, reads, |opened| async move {
             let health = connection.health();
-            let (time, replies) = S::decide(&opened, &health, &asks).await?;
+            let has_decided = &overrides.has_decided;
+            let namespace = (&*overrides.namespace, has_decided.load(Ordering::Relaxed));
+            let (time, replies) = S::decide(&opened, namespace, &health, &asks).await?;
+            has_decided.store(true, Ordering::Relaxed);
             let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
             Ok((time, answers.collect()))
         });

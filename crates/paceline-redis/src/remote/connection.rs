@@ -304,6 +304,8 @@ impl<S: Store> ConnectionState<S> {
             self.breaker = Breaker::half_open();
         }
         self.events.push(Event::Up);
+        let evicts = run.as_ref().and_then(|run| run.evicts.clone());
+        self.events.extend(evicts.map(Event::Evicts));
         self.phase = Phase::Up(Arc::new(opened));
         // It shrinks only when a call is answered.
         self.pause = longer(self.pause);

@@ -132,8 +132,12 @@ pub(crate) trait Store: fmt::Debug + Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Changes<Self::Params>, Failure>> + Send;
 
     /// Decides for several keys in one call. The replies have the order of the questions; one of them may fail alone.
+    ///
+    /// The `bool` is whether a decision in this namespace has been answered before. Then a server that was never asked for one is
+    /// a server that has lost its states.
     fn decide(
         connection: &Self::Connection,
+        namespace: (&str, bool),
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> impl Future<Output = Result<Replies<Reply<Self>>, Failure>> + Send;

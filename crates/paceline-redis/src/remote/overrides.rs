@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -60,7 +61,9 @@ pub(crate) struct Changes<T> {
 /// The overrides of one namespace, as far as this process knows them.
 #[derive(Debug)]
 pub(crate) struct Overrides<S: Store> {
-    namespace: Arc<str>,
+    pub(super) namespace: Arc<str>,
+    /// Whether the server has decided for a limit of the namespace.
+    pub(super) has_decided: AtomicBool,
     /// A channel, because each queue has to know at little cost whether it has seen the present value.
     known: watch::Sender<Known<S::Params>>,
     /// The switches of this process, by name.
@@ -155,6 +158,7 @@ impl<S: Store> Overrides<S> {
         });
         Self {
             namespace,
+            has_decided: AtomicBool::new(false),
             known,
             switches: Mutex::default(),
         }

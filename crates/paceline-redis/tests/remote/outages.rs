@@ -271,6 +271,24 @@ async fn a_lost_state_is_noticed_after_all_permits_were_taken_at_once() {
     assert_eq!(limit.take_all().await, Ok(3));
 }
 
+/// The process that asks first has never used the key, or its own permits no longer count.
+#[tokio::test(start_paused = true)]
+async fn a_flush_is_noticed_though_the_process_that_asks_first_does_not_remember_the_key() {
+    for has_used in [false, true] {
+        let log = SlidingLog::new(3, ms(1_000));
+        let (server, [process, _], [limit, of_other]) = two(log).await;
+        process.limit(1, log).acquire(1).await.unwrap();
+        if has_used {
+            limit.acquire(1).await.unwrap();
+        }
+        sleep(ms(1_000)).await;
+        of_other.acquire(2).await.unwrap();
+        server.flush();
+        assert_eq!(passed_at(&limit, &[1]).await, [ms(1_000)]);
+        assert_eq!(process.stats().lost_states, 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiter_of_a_closed_limit_asks_once_a_second_during_an_outage() {
     let (server, process, limit) = closed(plenty()).await;

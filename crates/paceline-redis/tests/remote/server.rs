@@ -81,6 +81,8 @@ pub(super) struct World<P: Rule> {
     pub(super) step: i64,
     started: u64,
     states: HashMap<u32, KeyState<P>>,
+    /// When it was found without states that it had had, or 0. `None` until it decides.
+    epoch: Option<u64>,
     /// Whether connections can be opened.
     pub(super) is_reachable: bool,
     /// How often a client tried to open one.
@@ -163,6 +165,7 @@ impl<P: Rule> Server<P> {
             step: 0,
             started: 0,
             states: HashMap::new(),
+            epoch: None,
             is_reachable: true,
             attempts: 0,
             connections: 0,
@@ -228,17 +231,17 @@ impl<P: Rule> Server<P> {
     pub(super) fn flush(&self) {
         let mut world = self.world();
         world.states.clear();
+        world.epoch = None;
         world.overrides.clear();
     }
 
     /// Starts a new run without the states of the old one.
     pub(super) fn restart(&self) {
         self.cut();
+        self.flush();
         let mut world = self.world();
         world.is_reachable = true;
         world.started = world.time();
-        world.states.clear();
-        world.overrides.clear();
     }
 }
 
@@ -465,6 +468,7 @@ impl<P: Rule> World<P> {
         let known = ask
             .memory
             .given(health, policy.refills_in(), ask.is_insured);
+        let epoch = self.epoch.unwrap_or(0);
         let kept = match ask.task {
             Task::Peek => self.states.get(key).cloned(),
             _ => self.states.remove(key),
@@ -476,7 +480,9 @@ impl<P: Rule> World<P> {
             written_at: now,
         };
         match kept {
-            None if now < known.settles_at => (made(policy.spent(tick(now))), true),
+            None if now < known.settles_at.max(epoch + micros(policy.refills_in())) => {
+                (made(policy.spent(tick(now))), true)
+            }
             None => (made(policy.fresh(tick(now))), false),
             Some(kept)
                 if kept.written_at < known.written_at
@@ -612,6 +618,7 @@ impl<P: Rule> Store for Server<P> {
         let run = |world: &mut World<P>| ServerRun {
             id: world.started.to_string().into(),
             uptime: (world.time().saturating_sub(world.started)) / 1_000_000,
+            evicts: None,
         };
         connection.ask(Vec::new(), run).await.ok()
     }
@@ -662,6 +669,7 @@ impl<P: Rule> Store for Server<P> {
 
     async fn decide(
         connection: &Opened<P>,
+        (_namespace, has_decided): (&str, bool),
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> Result<Replies<Reply<Self>>, Failure> {
@@ -676,6 +684,8 @@ impl<P: Rule> Store for Server<P> {
             }
             let waited = world.now().since(sent);
             world.calls.push((task, asks.len(), waited));
+            let now = world.time();
+            world.epoch.get_or_insert(if has_decided { now } else { 0 });
             let replies = asks.iter().map(|ask| world.decide(&health, ask)).collect();
             Ok((world.time(), replies))
         };

@@ -5,6 +5,7 @@
 -- ARGV     one packed string: the time in microseconds, or 0 for the server's clock (only tests pass their own);
 --          start and end of the client's last outage, both 0 if there was none;
 --          1 if the rest of the text has to decide everything (only tests say so);
+--          1 if this server, or one before it, has decided for the client, so that there was an epoch;
 --          the number of decisions; and for each decision
 --            its length in bytes
 --            the policy if it is simple: it asks one limit, has one group of requests, and returns nothing. Otherwise 0
@@ -17,6 +18,7 @@
 --            how many more groups there are, and how many returns
 --            the same for each further limit, and for each further group
 --            for each return a cost that was counted and not used, how many requests that were, and when it was counted
+--          and the prefix of the epoch's key, if there is an epoch
 -- returns  one packed string: the server's time; and for each decision
 --            0, or 1 and an error: its length and its text
 --            how many requests passed, from the first on
@@ -35,10 +37,28 @@
 local from_bytes, to_bytes, fmod, call = struct.unpack, struct.pack, math.fmod, redis.call
 
 local argument = ARGV[1]
-local server_now, outage_from, outage_to, is_full_only, decisions, offset = from_bytes('<dddBI2', argument)
+local server_now, outage_from, outage_to, is_full_only, had_epoch, decisions, offset = from_bytes('<dddBBI2', argument)
 if server_now == 0 then
   local time = call('TIME')
   server_now = time[1] * 1000000 + time[2]
+end
+
+-- Whether a missing state may have been lost, and not only have settled, which takes it a 'life' at most.
+--
+-- The epoch is when the server was found without an epoch, or 0 if nobody knew of one before. It has no end, so a server without
+-- it has lost everything. It is read only for a state that is missing, and not in KEYS: a client may have no right to it.
+local epoch
+local function may_be_lost(life)
+  if not epoch then
+    local key = ARGV[2] and ARGV[2] .. ':epoch'
+    local kept = key and redis.pcall('GET', key)
+    if kept == false then
+      kept = had_epoch * server_now
+      redis.pcall('SET', key, string.format('%d', kept))
+    end
+    epoch = tonumber(kept) or 0
+  end
+  return epoch > 0 and server_now < epoch + life and server_now > epoch - life
 end
 
 -- Of several keys all states are read at once, which for a key of another type reads nothing. What was read is not used for a key
@@ -65,7 +85,8 @@ for decision = 1, decisions do
     local kept = states and not written[key] and states[keys_before + 1] or redis.pcall('GET', key)
 
     if not kept then
-      if settles_at <= server_now and outage_to == 0 then
+      local life = simple == 1 and a * c / b or simple == 2 and a / b or b
+      if settles_at <= server_now and outage_to == 0 and not may_be_lost(life) then
         at, dies, born, full_at, beyond, bought = 0, 0, server_now, server_now, 0, 0
         if simple == 1 then
           there, needed, unit = a * c, a * cost, a

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::{StreamExt, stream};
 use paceline::policy::SlidingLog;
 use paceline::prelude::*;
-use paceline_redis::OutagePolicy;
+use paceline_redis::{OutagePolicy, Redis};
 
 use super::{DEADLINE, a_minute_of, redis, until_up};
 use crate::limits::{Passed, denied, log, passed, pause};
@@ -28,6 +29,40 @@ async fn flushing_all_keys_mid_stream_passes_nothing_extra() {
     // Half of the window is for permits that are used late, by up to the deadline and 100 ms.
     assert!(passed.most_in(window / 2) <= 5, "{passed:?}");
     assert!(redis.stats().lost_states >= 3, "{:?}", redis.stats());
+}
+
+/// Only another process remembers the key, or none does.
+#[tokio::test]
+async fn a_flush_is_noticed_by_a_process_that_did_not_use_the_key() {
+    let server = Server::start().await;
+    let url = server.url();
+    let clients = [(); 2].map(|()| redis(&url, OutagePolicy::closed()));
+    let [one, other]: [Redis; 2] = join_all(clients).await.try_into().unwrap();
+    let of = |redis: &Redis, user| redis.keyed("users", log(3)).unwrap().at(user).unwrap();
+    passed(of(&other, "bob").try_acquire(3).await);
+    passed(of(&one, "ann").try_acquire(2).await);
+
+    server.flush_all().await;
+    denied(of(&other, "ann").try_acquire(1).await);
+    denied(of(&one, "ann").try_acquire(1).await);
+    denied(of(&one, "eve").try_acquire(1).await);
+    let later = redis(&url, OutagePolicy::closed()).await;
+    denied(of(&later, "dan").try_acquire(1).await);
+    assert_eq!(other.stats().lost_states, 1);
+}
+
+#[tokio::test]
+async fn an_empty_server_and_a_key_that_is_deleted_are_no_loss() {
+    let server = Server::start().await;
+    let of = async |name| {
+        let redis = redis(&server.url(), OutagePolicy::closed()).await;
+        redis.limit(name, log(3)).unwrap()
+    };
+    let (one, other) = (of("a").await, of("b").await);
+    passed(one.try_acquire(3).await);
+    passed(other.try_acquire(3).await);
+    server.cli::<()>(&["DEL", &one.keys()[0]]).await;
+    passed(of("a").await.try_acquire(3).await);
 }
 
 #[tokio::test]

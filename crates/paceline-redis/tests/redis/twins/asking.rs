@@ -62,6 +62,8 @@ pub(super) struct Question {
     now: u64,
     ahead: u32,
     outage: (u64, u64),
+    /// Whether the client knows that there was an epoch. `None` if it has nothing to do with epochs.
+    epoch: Option<bool>,
     groups: Vec<(u32, u32)>,
     /// Permits that were counted and not used: their cost, how many requests they were, and when they were counted.
     returns: Vec<(u32, u32, u64)>,
@@ -115,6 +117,7 @@ impl Question {
             now,
             ahead,
             outage: (0, 0),
+            epoch: None,
             groups: vec![],
             returns: vec![],
         }
@@ -176,6 +179,11 @@ impl Question {
 
     pub(super) fn at(mut self, now: u64) -> Self {
         self.now = now;
+        self
+    }
+
+    pub(super) fn epoch(mut self, is_known: bool) -> Self {
+        self.epoch = Some(is_known);
         self
     }
 
@@ -324,6 +332,9 @@ impl Store {
             call.key(&limit.key);
         }
         call.arg(packed(asked, in_full));
+        if asked[0].0.epoch.is_some() {
+            call.arg("ours");
+        }
         let reply: Vec<u8> = call.invoke(&mut self.connection)?;
         let mut reply = Words(&reply);
         let now = reply.u64();
@@ -452,6 +463,8 @@ fn packed(asked: &[Asked<'_>], in_full: bool) -> Vec<u8> {
         arg.extend(double(time));
     }
     arg.push(in_full.into());
+    let had_epoch = first.epoch == Some(true);
+    arg.push(had_epoch.into());
     arg.extend(u16::try_from(asked.len()).unwrap().to_le_bytes());
     for (question, limits) in asked {
         let one = packed_question(question, limits);

@@ -238,3 +238,34 @@ fn an_outdated_state_that_is_ahead_counts_as_lost() {
         assert_eq!((answer.passed, answer.lost[0]), (0, true), "{subject:?}");
     }
 }
+
+#[test]
+fn after_a_new_epoch_a_missing_state_counts_as_spent_for_as_long_as_it_could_have_counted() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        let life = Here::spent(&subject, NOW).until() - NOW;
+        let is_lost = |store: &mut Store, now, had_epoch| {
+            let limit = LimitArgs::new(&format!("at {now}"), &subject.numbers());
+            let answer = store.ask(&Question::ask(now, 1).epoch(had_epoch), &[limit]);
+            assert_eq!(answer.passed == 0, answer.lost[0], "{subject:?}");
+            answer.lost[0]
+        };
+        store.flush();
+        assert!(!is_lost(&mut store, NOW, false), "nobody knows of an epoch");
+        assert!(!is_lost(&mut store, NOW + 1, true), "it is the first");
+        store.flush();
+        for (now, expected) in [
+            (NOW, true),
+            (NOW + 1, true),
+            (NOW + life - 1, true),
+            (NOW + life, false),
+            (NOW - life + 1, true),
+            (NOW - life, false),
+        ] {
+            // Only the first client knows that there was one.
+            let lost = is_lost(&mut store, now, now == NOW);
+            assert_eq!(lost, expected, "{subject:?} at {now}");
+        }
+        assert_eq!(store.cli::<u64>(&["GET", "ours:epoch"]), NOW);
+    }
+}
