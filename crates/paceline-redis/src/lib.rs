@@ -153,7 +153,8 @@
 //! sent, and anew with each answer that comes meanwhile: only silence is a failure. A circuit breaker takes Redis for down after three
 //! consecutive failures, when half of the last sixteen calls failed, or when connecting fails. While
 //! it is open no calls are made, and a task reconnects: at once, then after 20 ms, 40 ms and so on, up to each 250 ms, until a server
-//! answers within the deadline. If the first call on the new connection fails, Redis is down again, and the pauses continue to grow.
+//! answers within the deadline. An attempt that is not answered at all ends after four deadlines, but not before 250 ms and not after
+//! a second, and the next one follows at once. If the first call on the new connection fails, Redis is down again, and the pauses continue to grow.
 //! Requests are not stored meanwhile, and no charge is repeated, because Redis may have counted it. The [`OutagePolicy`] decides what
 //! passes:
 //!

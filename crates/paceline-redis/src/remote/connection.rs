@@ -14,10 +14,13 @@ use super::Store;
 use super::error::{CallError, Event, Failure};
 use super::health::{Breaker, ServerHealth, ServerRun, ServerStats};
 
-/// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
-const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// The time limit of one attempt to connect, in deadlines: it takes several round trips. No caller waits that long.
+const CONNECT_DEADLINES: u32 = 4;
 
-/// The pause between two attempts to connect. It doubles from the first value to the second.
+/// It is at least [`LONGEST_PAUSE`], and at most this.
+const LONGEST_CONNECT: Duration = Duration::from_secs(1);
+
+/// The time from the start of an attempt to connect to the next. It doubles from the first value to the second.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -228,13 +231,15 @@ impl<S: Store> Connection<S> {
 
     /// Opens a connection, and returns the server's run and time with it.
     async fn connect(&self) -> Result<(S::Connection, Option<ServerRun>, u64), Failure> {
-        let opened = within(CONNECT_WITHIN, self.store.connect()).await;
+        let time = self.deadline.saturating_mul(CONNECT_DEADLINES);
+        let connect_within = time.clamp(LONGEST_PAUSE, LONGEST_CONNECT);
+        let opened = within(connect_within, self.store.connect()).await;
         let opened = opened.unwrap_or(Err(Failure::Timeout))?;
         // A server that is too slow for this is too slow for calls.
         let time = within(self.deadline, S::server_time(&opened)).await;
         let time = time.unwrap_or(Err(Failure::Timeout))?;
         // Without an answer to this the server counts as restarted.
-        let run = within(CONNECT_WITHIN, S::server_run(&opened)).await;
+        let run = within(connect_within, S::server_run(&opened)).await;
         Ok((opened, run.flatten(), time))
     }
 
@@ -365,15 +370,19 @@ struct Connecting<S: Store>(Weak<Connection<S>>);
 
 impl<S: Store> Connecting<S> {
     async fn run(mut self) {
+        let mut took = Duration::ZERO;
         while let Some(pause) = self.0.upgrade().map(|connection| connection.locked().pause) {
+            let pause = pause.saturating_sub(took);
             if !pause.is_zero() {
                 sleep(pause).await;
             }
             let Some(connection) = self.0.upgrade() else {
                 return;
             };
+            let began = connection.now();
             let result = caught(connection.connect()).await;
             let (now, is_connected) = (connection.now(), result.is_ok());
+            took = now.since(began);
             let mut state = connection.locked();
             match result {
                 Ok((opened, run, time)) => state.connected(now, opened, run, time),

@@ -247,6 +247,33 @@ async fn a_server_that_is_too_slow_is_down_until_it_is_fast_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn in_a_silent_network_an_attempt_to_connect_begins_each_250_ms_or_four_deadlines() {
+    for (deadline, each) in [
+        (ms(1), 250),
+        (DEADLINE, 250),
+        (ms(100), 400),
+        (ms(600), 1_000),
+    ] {
+        let server = Server::start();
+        let process = Process::with(&server, OutagePolicy::closed(), deadline);
+        process.connect().await;
+        server.world().connects_in = NEVER;
+        server.freeze();
+        notice(&process, &process.limit(0, plenty())).await;
+        sleep(ms(3_000)).await;
+        let before = server.world().attempts;
+        sleep(ms(each) * 20).await;
+        let attempts = server.world().attempts - before;
+        assert_eq!(attempts, 20, "{deadline:?}");
+
+        // It is not too short for a server that is far away.
+        server.world().connects_in = ms(each) - ms(1);
+        server.thaw();
+        process.connect().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_first_connection_is_not_taken_for_a_restart() {
     let server = Server::start();
     server.world().reply_in = ms(60);

@@ -85,6 +85,8 @@ pub(super) struct World<P: Rule> {
     epoch: Option<u64>,
     /// Whether connections can be opened.
     pub(super) is_reachable: bool,
+    /// How long that takes.
+    pub(super) connects_in: Duration,
     /// How often a client tried to open one.
     pub(super) attempts: u32,
     connections: u64,
@@ -167,6 +169,7 @@ impl<P: Rule> Server<P> {
             states: HashMap::new(),
             epoch: None,
             is_reachable: true,
+            connects_in: Duration::ZERO,
             attempts: 0,
             connections: 0,
             unbroken_from: watch::Sender::new(0),
@@ -592,8 +595,13 @@ impl<P: Rule> Store for Server<P> {
     type Memory = Stamp;
 
     async fn connect(&self) -> Result<Opened<P>, Failure> {
+        let connects_in = {
+            let mut world = self.world();
+            world.attempts += 1;
+            world.connects_in
+        };
+        wait(connects_in).await;
         let mut world = self.world();
-        world.attempts += 1;
         if world.panics {
             drop(world);
             panic!("the client library panics on connecting");
