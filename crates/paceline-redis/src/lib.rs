@@ -149,8 +149,9 @@
 //!
 //! # When Redis is slow or gone
 //!
-//! One deadline ([25 ms](Redis::with_deadline)) covers connecting, sending, and waiting for the answer. It starts when the call is
-//! sent, and anew with each answer that comes meanwhile: only silence is a failure. A circuit breaker takes Redis for down after three
+//! One deadline ([25 ms, or 100 ms with `open`](Redis::with_deadline)) covers connecting, sending, and waiting for the answer. It starts
+//! when the call is sent, and anew with each answer that comes meanwhile: only silence is a failure. Time in which this process did not
+//! run, because others had the processor, is no silence, and comes on top. A circuit breaker takes Redis for down after three
 //! consecutive failures, when half of the last sixteen calls failed, or when connecting fails. While
 //! it is open no calls are made, and a task reconnects: at once, then after 20 ms, 40 ms and so on, up to each 250 ms, until a server
 //! answers within the deadline. An attempt that is not answered at all ends after four deadlines, but not before 250 ms and not after
@@ -227,8 +228,8 @@
 //!   process, in order, and that wait is no outage. A [`try_acquire`](RedisLimiter::try_acquire) that is not sent in time is told to
 //!   wait, whatever the outage policy is.
 //! * **Deadline**: longer than the slowest answer worth waiting for, and shorter than your callers' timeout. Measure a round trip with
-//!   `redis-cli --latency`, and state four of them; 25 ms is right for a server in the same data centre. With a deadline below two
-//!   round trips, a busy process gets fewer permits than it may have.
+//!   `redis-cli --latency`, and state four of them; 25 ms is right for a server in the same data centre, if the server is not short of
+//!   processor time. With a deadline below two round trips, a busy process gets fewer permits than it may have.
 //! * **Far processes**: between processes, a permit goes to the one whose request comes first when it is available. If a limit is used
 //!   up all the time, a process 20 ms away gets 1 to 10 % of what one beside the server gets, and no setting changes that. Give the
 //!   far process a limit of its own, or put the processes equally near. ([`RedisPermits`] take turns, so there they get equal shares.)

@@ -13,7 +13,7 @@ use paceline::time::{Tick, Timer};
 
 use super::Store;
 use super::calls::{Calls, GATHER};
-use super::connection::{Connection, within};
+use super::connection::Connection;
 use super::error::{CallError, Failure};
 use super::overrides::{Change, Overrides};
 use super::source::{AnySource, Stage, Step, address};
@@ -105,7 +105,7 @@ impl<S: Store> Batcher<S> {
         // Waiters may be able to pass.
         self.look_again(|_| ());
         let mut used = None;
-        let answer = within(connection.deadline(), async {
+        let answer = connection.within(connection.deadline(), async {
             let opened = used.insert(connection.opened().await?);
             let reply = overrides.exchange(connection, opened, Some((name, change)));
             let reply = reply.await.map_err(CallError::failed)?;
@@ -218,6 +218,7 @@ impl<S: Store> BatcherTask<S> {
         let (is_at_work, wants_overrides) = self.take_pushed(&batcher, cx.waker());
         let now = batcher.connection.now();
         self.wake_sleepers(&batcher, now);
+        self.calls.skip_stall(now);
         if self.calls.silent_at().is_some_and(|at| at <= now) {
             return Poll::Ready(Some(now));
         }
@@ -337,7 +338,7 @@ impl<S: Store> BatcherTask<S> {
             is_gathering.then(|| self.calls.last_sent.after(GATHER).max(now)),
             wakes,
             wakes.and_then(|_| self.next_read(batcher)),
-            self.calls.silent_at(),
+            self.calls.look_at(),
             self.calls.late_until(),
         ];
         let Some(until) = events.into_iter().flatten().min() else {

@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 
 use paceline::time::{Clock, Tick, Timer};
 
-use super::Store;
 use super::error::{CallError, Event, Failure};
 use super::health::{Breaker, ServerHealth, ServerRun, ServerStats};
+use super::{LATE, Store};
 
 /// The time limit of one attempt to connect, in deadlines: it takes several round trips. No caller waits that long.
 const CONNECT_DEADLINES: u32 = 4;
@@ -93,7 +93,7 @@ impl<S: Store> Connection<S> {
 
     /// Waits for a connection as long as a call would.
     pub(crate) async fn connected_within(self: &Arc<Self>) -> Result<(), CallError> {
-        let opened = within(self.deadline, self.opened()).await;
+        let opened = self.within(self.deadline, self.opened()).await;
         match opened.unwrap_or(Err(CallError::failed(Failure::Timeout))) {
             Ok(_) => Ok(()),
             // A caller that only connects needs the cause, and not that the breaker is open.
@@ -101,6 +101,25 @@ impl<S: Store> Connection<S> {
                 Err(self.last_failure().map_or(error, CallError::failed))
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// The answer, or `None` if it takes longer. Time in which this process did not run does not count.
+    pub(crate) async fn within<T>(
+        &self,
+        mut time: Duration,
+        answer: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut answer = pin!(answer);
+        loop {
+            let until = self.now().after(time);
+            if let Some(answer) = within(time, answer.as_mut()).await {
+                return Some(answer);
+            }
+            time = self.now().since(until).min(time);
+            if time <= LATE {
+                return None;
+            }
         }
     }
 
@@ -236,7 +255,7 @@ impl<S: Store> Connection<S> {
         let opened = within(connect_within, self.store.connect()).await;
         let opened = opened.unwrap_or(Err(Failure::Timeout))?;
         // A server that is too slow for this is too slow for calls.
-        let time = within(self.deadline, S::server_time(&opened)).await;
+        let time = self.within(self.deadline, S::server_time(&opened)).await;
         let time = time.unwrap_or(Err(Failure::Timeout))?;
         // Without an answer to this the server counts as restarted.
         let run = within(connect_within, S::server_run(&opened)).await;

@@ -59,6 +59,9 @@ pub(crate) use request::{Decided, WaitMode, without_fault};
 /// and the caller is in another one.
 pub(crate) const GRACE: Duration = Duration::from_millis(5);
 
+/// A timer that is later than this was delayed by this process: it did not run meanwhile, and could not have read an answer.
+const LATE: Duration = Duration::from_millis(2);
+
 /// The pause after the server refused a call. It would refuse the next one too.
 pub(crate) const AFTER_FAULT: Duration = Duration::from_secs(1);
 
