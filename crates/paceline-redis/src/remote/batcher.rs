@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime::{Handle, Id};
+use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
 use paceline::limiter::Switch;
@@ -31,7 +32,13 @@ pub(crate) struct Batcher<S: Store> {
     pub(crate) connection: Arc<Connection<S>>,
     pub(crate) overrides: Arc<Overrides<S>>,
     schedule: Mutex<Schedule<S>>,
+    /// A turn for each change of an override that may be under way.
+    changes: Semaphore,
 }
+
+/// How many changes of overrides are under way at most: as many as a server answers well within a deadline. A provider may refuse
+/// thousands of keys at the same time.
+const MOST_CHANGES: usize = 32;
 
 /// What the task has to look at.
 ///
@@ -60,6 +67,7 @@ impl<S: Store> Batcher<S> {
                 at_work: None,
                 tasks: Vec::new(),
             }),
+            changes: Semaphore::new(MOST_CHANGES),
         }
     }
 
@@ -100,10 +108,12 @@ impl<S: Store> Batcher<S> {
         change: &Change<S::Params>,
     ) -> Result<(), CallError> {
         let (connection, overrides) = (&self.connection, &self.overrides);
-        let sent = connection.now();
-        overrides.apply(sent, name, change);
+        overrides.apply(connection.now(), name, change);
         // Waiters may be able to pass.
         self.look_again(|_| ());
+        // Never closed.
+        let _turn = self.changes.acquire().await;
+        let sent = connection.now();
         let mut used = None;
         let answer = connection.within(connection.deadline(), async {
             let opened = used.insert(connection.opened().await?);

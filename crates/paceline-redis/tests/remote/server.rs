@@ -659,6 +659,8 @@ impl<P: Rule> Store for Server<P> {
         change: Option<(&str, &Change<P>)>,
     ) -> Result<Changes<P>, Failure> {
         let change = change.map(|(name, change)| (name.to_owned(), change.clone()));
+        // A change takes as much time as a key.
+        let takes = change.iter().map(|_| u32::MAX).collect();
         let exchange = move |world: &mut World<P>| {
             if let Some(failure) = &world.override_failure {
                 return Err(failure.clone());
@@ -668,7 +670,7 @@ impl<P: Rule> Store for Server<P> {
             }
             Ok((world.changes_since(since), world.loses_overrides))
         };
-        let (changes, is_lost) = connection.ask(Vec::new(), exchange).await??;
+        let (changes, is_lost) = connection.ask(takes, exchange).await??;
         if is_lost {
             std::future::pending::<()>().await;
         }
