@@ -38,7 +38,7 @@ pub(crate) struct Batcher<S: Store> {
 
 /// How many changes of overrides are under way at most: as many as a server answers well within a deadline. A provider may refuse
 /// thousands of keys at the same time.
-const MOST_CHANGES: usize = 32;
+const MOST_CHANGES: usize = 16;
 
 /// What the task has to look at.
 ///

@@ -84,6 +84,8 @@ pub(crate) struct Known<T> {
     pub(crate) read_at: Tick,
     /// Counts the changes for which waiters have to wake.
     changes: u64,
+    /// When those that are over are forgotten next.
+    forgets_at: Tick,
 }
 
 impl<T: Clone> Override<T> {
@@ -142,7 +144,15 @@ impl<T: Clone + PartialEq> Known<T> {
             new.paused_until = pause.map_or(Tick::ZERO, |pause| now.after(pause));
             self.by_name.insert(name, new);
         }
-        self.by_name.retain(|_, known| !known.is_over(now));
+        self.forget_old(now);
+    }
+
+    /// Once a second, because each of many changes would look at all others.
+    fn forget_old(&mut self, now: Tick) {
+        if self.forgets_at <= now {
+            self.forgets_at = now.after(READ_EVERY);
+            self.by_name.retain(|_, known| !known.is_over(now));
+        }
     }
 }
 
@@ -155,6 +165,7 @@ impl<S: Store> Overrides<S> {
             has_more: false,
             read_at: Tick::ZERO,
             changes: 0,
+            forgets_at: Tick::ZERO,
         });
         Self {
             namespace,
@@ -220,7 +231,7 @@ impl<S: Store> Overrides<S> {
     /// Changes an override in this process.
     pub(crate) fn apply(&self, now: Tick, name: &str, change: &Change<S::Params>) {
         self.known.send_modify(|known| {
-            known.by_name.retain(|_, known| !known.is_over(now));
+            known.forget_old(now);
             let of_name = known.by_name.entry(name.into()).or_insert(Override::NONE);
             of_name.apply(now, change);
             known.changes += 1;
