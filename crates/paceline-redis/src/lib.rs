@@ -155,9 +155,9 @@
 //! consecutive failures, when half of the last sixteen calls failed, or when connecting fails. While
 //! it is open no calls are made, and a task reconnects: at once, then after 20 ms, 40 ms and so on, up to each 250 ms, until a server
 //! answers within the deadline. An attempt that is not answered at all ends after four deadlines, but not before 250 ms and not after
-//! a second, and the next one follows at once. If the first call on the new connection fails, Redis is down again, and the pauses continue to grow.
-//! Requests are not stored meanwhile, and no charge is repeated, because Redis may have counted it. The [`OutagePolicy`] decides what
-//! passes:
+//! a second, and the next one follows at once. If the first call on the new connection fails, Redis is down again, and the pauses
+//! continue to grow. Requests are not stored meanwhile. No charge is repeated, because Redis may have counted it: permits of a call
+//! that is never answered stay counted, with a limit of one an hour for an hour. The [`OutagePolicy`] decides what passes:
 //!
 //! | | during an outage | choose it if |
 //! |---|---|---|
@@ -222,7 +222,9 @@
 //! * **Round trips**: what keys of a [`Redis`] ask at the same time goes in one call of up to 64 keys, and up to 256 requests a key. A
 //!   call is sent at once if none is under way; otherwise keys gather until the call is full, or for a millisecond. Redis is not asked
 //!   before the retry time it returned. So a limit that is always used up costs about two round trips a permit for each process that
-//!   waits, and one under load far less than one. If that is too much, [`with_prefetch`](RedisLimiter::with_prefetch) of n permits divides it by
+//!   waits, and one under load far less than one. While the last answer left room for all that wait, up to four calls of a key are under
+//!   way at the same time, so a permit takes one round trip. (If other processes use that room up meanwhile, a request may pass before an
+//!   earlier one of its process.) If that is too much, [`with_prefetch`](RedisLimiter::with_prefetch) of n permits divides it by
 //!   n; a window can then hold replicas × n more. (A test provokes that: three replicas that take ten of a limit of 40 ahead pass 70.)
 //! * **Many keys**: how many keys are under way is bounded by what Redis was measured to answer in time. The others wait in this
 //!   process, in order, and that wait is no outage. A [`try_acquire`](RedisLimiter::try_acquire) that is not sent in time is told to
