@@ -4,7 +4,6 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use paceline::time::Tick;
 
@@ -107,9 +106,11 @@ impl<S: Store> Calls<S> {
         self.start(now, sources, reads, |opened| async move {
             let health = connection.health();
             let has_decided = &overrides.has_decided;
-            let namespace = (&*overrides.namespace, has_decided.load(Ordering::Relaxed));
+            let namespace = (&*overrides.namespace, has_decided.get().is_some());
             let (time, replies) = S::decide(&opened, namespace, &health, &asks).await?;
-            has_decided.store(true, Ordering::Relaxed);
+            if replies.iter().any(Result::is_ok) {
+                let _ = has_decided.set(());
+            }
             let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
             Ok((time, answers.collect()))
         });

@@ -2,8 +2,7 @@
 
 use core::time::Duration;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::watch;
 
@@ -62,8 +61,8 @@ pub(crate) struct Changes<T> {
 #[derive(Debug)]
 pub(crate) struct Overrides<S: Store> {
     pub(super) namespace: Arc<str>,
-    /// Whether the server has decided for a limit of the namespace.
-    pub(super) has_decided: AtomicBool,
+    /// Set when the server has decided for a limit of the namespace.
+    pub(super) has_decided: OnceLock<()>,
     /// A channel, because each queue has to know at little cost whether it has seen the present value.
     known: watch::Sender<Known<S::Params>>,
     /// The switches of this process, by name.
@@ -169,7 +168,7 @@ impl<S: Store> Overrides<S> {
         });
         Self {
             namespace,
-            has_decided: AtomicBool::new(false),
+            has_decided: OnceLock::new(),
             known,
             switches: Mutex::default(),
         }

@@ -7,6 +7,7 @@ use paceline::prelude::*;
 use paceline_redis::{OutagePolicy, Redis};
 
 use super::{DEADLINE, a_minute_of, redis, until_up};
+use crate::failing;
 use crate::limits::{Passed, denied, log, passed, pause};
 use crate::servers::{Relay, Server};
 
@@ -52,10 +53,16 @@ async fn a_flush_is_noticed_by_a_process_that_did_not_use_the_key() {
 }
 
 #[tokio::test]
-async fn an_empty_server_and_a_key_that_is_deleted_are_no_loss() {
+async fn an_empty_server_a_key_that_is_deleted_and_one_of_another_type_are_no_loss() {
     let server = Server::start().await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
+    let wrong = redis.limit("wrong", log(3)).unwrap();
+    let key = &wrong.keys()[0];
+    server.cli::<()>(&["SET", key, "of another type"]).await;
+    assert!(wrong.try_acquire(1).await.is_err());
+    passed(redis.limit("c", log(3)).unwrap().try_acquire(3).await);
     let of = async |name| {
-        let redis = redis(&server.url(), OutagePolicy::closed()).await;
+        let redis = failing::redis(&server.url(), OutagePolicy::closed()).await;
         redis.limit(name, log(3)).unwrap()
     };
     let (one, other) = (of("a").await, of("b").await);
