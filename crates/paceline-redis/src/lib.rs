@@ -190,15 +190,16 @@
 //! meanwhile, because other processes may have used theirs.
 //!
 //! A server that has lost everything without an outage is noticed too. Each [prefix](Redis::with_prefix) has one small key that never
-//! expires, `paceline:epoch`. If it is gone, every state that is missing counts as spent, for as long as it could have counted. That
-//! includes keys that the process does not remember, and keys that nobody has used.
+//! expires, `paceline:epoch`: since when the server has its states. If it is not the one that a process knows, every state that is
+//! missing counts as spent, for as long as it could have counted. That holds in all processes, also for keys that nobody has used.
 //!
 //! In three cases a burst can pass once more:
 //!
 //! * **One state is lost alone**: its key was evicted or deleted by hand, and the process that asks first does not remember it: it has
 //!   not used the key, what it used has settled, or its own memory of it was [evicted](RedisKeyed#memory). So keep limits on a server
 //!   with `maxmemory-policy noeviction`. Where `INFO` says that the server evicts keys, that is an event on connecting.
-//! * **A process that has just started asks first** after everything was lost. It takes the server for a new one.
+//! * **A process that has just started asks first** after everything was lost. It takes the server for a new one, until another process
+//!   asks and finds its state missing.
 //! * **In a cluster**, and for a user without permission for `paceline:epoch`, only what a process remembers is noticed. (The keys of
 //!   one call to a cluster are in one slot.)
 //!

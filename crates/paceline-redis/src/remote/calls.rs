@@ -105,12 +105,9 @@ impl<S: Store> Calls<S> {
         self.last_sent = now;
         self.start(now, sources, reads, |opened| async move {
             let health = connection.health();
-            let has_decided = &overrides.has_decided;
-            let namespace = (&*overrides.namespace, has_decided.get().is_some());
-            let (time, replies) = S::decide(&opened, namespace, &health, &asks).await?;
-            if replies.iter().any(Result::is_ok) {
-                let _ = has_decided.set(());
-            }
+            let (namespace, epoch) = (&overrides.namespace, &overrides.epoch);
+            let decided = S::decide(&opened, namespace, epoch, &health, &asks);
+            let (time, replies) = decided.await?;
             let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
             Ok((time, answers.collect()))
         });

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
@@ -57,12 +57,29 @@ pub(crate) struct Changes<T> {
     pub(crate) changed: Vec<(Box<str>, Option<Duration>, Override<T>)>,
 }
 
+/// Since when the server has the states of a namespace, as far as this process knows; 0 before it does. A server with another epoch
+/// has lost them.
+#[derive(Debug, Default)]
+pub(crate) struct Epoch(Mutex<u64>);
+
+impl Epoch {
+    pub(crate) fn get(&self) -> u64 {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// With 0 it stays as it is.
+    pub(crate) fn set(&self, epoch: u64) {
+        if epoch > 0 {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = epoch;
+        }
+    }
+}
+
 /// The overrides of one namespace, as far as this process knows them.
 #[derive(Debug)]
 pub(crate) struct Overrides<S: Store> {
     pub(super) namespace: Arc<str>,
-    /// Set when the server has decided for a limit of the namespace.
-    pub(super) has_decided: OnceLock<()>,
+    pub(super) epoch: Epoch,
     /// A channel, because each queue has to know at little cost whether it has seen the present value.
     known: watch::Sender<Known<S::Params>>,
     /// The switches of this process, by name.
@@ -168,7 +185,7 @@ impl<S: Store> Overrides<S> {
         });
         Self {
             namespace,
-            has_decided: OnceLock::new(),
+            epoch: Epoch::default(),
             known,
             switches: Mutex::default(),
         }

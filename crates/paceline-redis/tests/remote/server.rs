@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::remote::connection::sleep;
 use crate::remote::{
-    Ask, Change, Changes, Failure, LeaseCall, Override, Replies, Reply, Return, ServerHealth,
-    ServerRun, Store, Task,
+    Ask, Change, Changes, Epoch, Failure, LeaseCall, Override, Replies, Reply, Return,
+    ServerHealth, ServerRun, Store, Task,
 };
 use paceline::limiter::Mode;
 use paceline::policy::{Decision, Interval, Policy, SlidingLog, Status, TokenBucket};
@@ -81,8 +81,8 @@ pub(super) struct World<P: Rule> {
     pub(super) step: i64,
     started: u64,
     states: HashMap<u32, KeyState<P>>,
-    /// When it was found without states that it had had, or 0. `None` until it decides.
-    epoch: Option<u64>,
+    /// Since when it has its states, and whether nobody knows that it had others before. `None` until it decides.
+    epoch: Option<(u64, bool)>,
     /// Whether connections can be opened.
     pub(super) is_reachable: bool,
     /// How long that takes.
@@ -319,6 +319,14 @@ impl<P: Rule> World<P> {
         time.saturating_add_signed(self.step)
     }
 
+    /// The epoch, which a client asks for that knows this one, or 0.
+    fn epoch_for(&mut self, known: u64) -> u64 {
+        let now = self.time();
+        let (epoch, is_first) = self.epoch.get_or_insert((now, true));
+        *is_first &= known == 0 || known == *epoch;
+        *epoch
+    }
+
     /// The longest that one of the last hundred calls waited at the server.
     pub(super) fn longest_call(&self) -> Duration {
         let last = self.calls.iter().rev().take(100);
@@ -471,7 +479,9 @@ impl<P: Rule> World<P> {
         let known = ask
             .memory
             .given(health, policy.refills_in(), ask.is_insured);
-        let epoch = self.epoch.unwrap_or(0);
+        let lost_at = self
+            .epoch
+            .map_or(0, |(epoch, is_first)| if is_first { 0 } else { epoch });
         let kept = match ask.task {
             Task::Peek => self.states.get(key).cloned(),
             _ => self.states.remove(key),
@@ -483,7 +493,7 @@ impl<P: Rule> World<P> {
             written_at: now,
         };
         match kept {
-            None if now < known.settles_at.max(epoch + micros(policy.refills_in())) => {
+            None if now < known.settles_at.max(lost_at + micros(policy.refills_in())) => {
                 (made(policy.spent(tick(now))), true)
             }
             None => (made(policy.fresh(tick(now))), false),
@@ -679,7 +689,8 @@ impl<P: Rule> Store for Server<P> {
 
     async fn decide(
         connection: &Opened<P>,
-        (_namespace, has_decided): (&str, bool),
+        _namespace: &str,
+        epoch: &Epoch,
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> Result<Replies<Reply<Self>>, Failure> {
@@ -688,18 +699,20 @@ impl<P: Rule> Store for Server<P> {
         let keys = asks.iter().map(|ask| ask.limit.0).collect();
         let (health, asks) = (health.clone(), asks.to_vec());
         let (task, sent) = (tokio::task::id(), connection.server.world().now());
+        let known = epoch.get();
         let decide = move |world: &mut World<P>| {
             if let Some(failure) = &world.failure {
                 return Err(failure.clone());
             }
             let waited = world.now().since(sent);
             world.calls.push((task, asks.len(), waited));
-            let now = world.time();
-            world.epoch.get_or_insert(if has_decided { now } else { 0 });
+            let epoch = world.epoch_for(known);
             let replies = asks.iter().map(|ask| world.decide(&health, ask)).collect();
-            Ok((world.time(), replies))
+            Ok((epoch, (world.time(), replies)))
         };
-        connection.ask(keys, decide).await?
+        let (read, replies) = connection.ask(keys, decide).await??;
+        epoch.set(read);
+        Ok(replies)
     }
 
     /// Takes as much time as a key.

@@ -52,6 +52,27 @@ async fn a_flush_is_noticed_by_a_process_that_did_not_use_the_key() {
     assert_eq!(other.stats().lost_states, 1);
 }
 
+/// That process takes the server for a new one.
+#[tokio::test]
+async fn a_flush_is_noticed_though_a_process_that_has_just_started_asks_first() {
+    let server = Server::start().await;
+    let url = server.url();
+    let client = || redis(&url, OutagePolicy::closed());
+    let of = |redis: &Redis, user| redis.keyed("users", log(3)).unwrap().at(user).unwrap();
+    let first = client().await;
+    passed(of(&first, "ann").try_acquire(3).await);
+    let one = client().await;
+    // A state that is there, of which nothing has to be lost.
+    denied(of(&one, "ann").try_acquire(1).await);
+
+    server.flush_all().await;
+    let new = client().await;
+    passed(of(&new, "bob").try_acquire(1).await);
+    denied(of(&one, "eve").try_acquire(1).await);
+    denied(of(&new, "dan").try_acquire(1).await);
+    passed(of(&new, "bob").try_acquire(2).await);
+}
+
 #[tokio::test]
 async fn an_empty_server_a_key_that_is_deleted_and_one_of_another_type_are_no_loss() {
     let server = Server::start().await;
