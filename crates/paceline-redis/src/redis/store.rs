@@ -3,7 +3,7 @@ use core::time::Duration;
 use paceline::policy::Status;
 
 use crate::remote::{
-    Ask, Change, Changes, Epoch, Failure, LeaseCall, Replies, Reply, ServerHealth, ServerRun, Store,
+    Ask, Change, Changes, Failure, LeaseCall, Replies, Reply, ServerHealth, ServerRun, Store,
 };
 
 use super::connector::Connector;
@@ -95,7 +95,7 @@ impl Store for Connector {
     async fn decide(
         connection: &Transport,
         prefix: &str,
-        epoch: &Epoch,
+        epoch: &mut u64,
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> Result<Replies<Reply<Self>>, Failure> {
@@ -111,14 +111,16 @@ impl Store for Connector {
             }
             let keys = asks.iter().flat_map(|ask| ask.limit.keys.iter());
             let keys: Vec<_> = keys.collect();
-            let arg = encode(&asks, health, epoch.get());
+            let arg = encode(&asks, health, *epoch);
             // The keys of one call to a cluster are in one slot, and the epoch is not.
             let prefix = connection.is_one_server().then_some(prefix);
             let args = (&arg[..], prefix);
             let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, args).await?;
             let malformed = || Failure::Fault(format!("an answer of {reply:?}").into());
             let (read, (decided_at, decided)) = decode(&reply, &asks).ok_or_else(malformed)?;
-            epoch.set(read);
+            if read > 0 {
+                *epoch = read;
+            }
             time = decided_at;
             replies[usize::from(is_insured)] = decided.into_iter();
         }

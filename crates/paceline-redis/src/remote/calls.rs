@@ -105,9 +105,13 @@ impl<S: Store> Calls<S> {
         self.last_sent = now;
         self.start(now, sources, reads, |opened| async move {
             let health = connection.health();
-            let (namespace, epoch) = (&overrides.namespace, &overrides.epoch);
-            let decided = S::decide(&opened, namespace, epoch, &health, &asks);
+            let known = *overrides.epoch();
+            let (namespace, mut epoch) = (&overrides.namespace, known);
+            let decided = S::decide(&opened, namespace, &mut epoch, &health, &asks);
             let (time, replies) = decided.await?;
+            if epoch != known {
+                *overrides.epoch() = epoch;
+            }
             let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
             Ok((time, answers.collect()))
         });

@@ -52,7 +52,7 @@ pub(crate) use lease_table::LeaseId;
 pub(crate) use limit::RemoteLimit;
 pub use outage_policy::OutagePolicy;
 pub(crate) use outage_policy::{Fallback, divided};
-pub(crate) use overrides::{Change, Changes, Epoch, Override};
+pub(crate) use overrides::{Change, Changes, Override};
 pub(crate) use request::{Decided, WaitMode, without_fault};
 
 /// How much longer than the batcher a caller waits for an answer. The batcher keeps the deadline itself, unless its runtime is blocked
@@ -136,11 +136,11 @@ pub(crate) trait Store: fmt::Debug + Clone + Send + Sync + 'static {
 
     /// Decides for several keys in one call. The replies have the order of the questions; one of them may fail alone.
     ///
-    /// The store keeps the epoch of the namespace up to date.
+    /// The store keeps up to date which epoch the namespace has.
     fn decide(
         connection: &Self::Connection,
         namespace: &str,
-        epoch: &Epoch,
+        epoch: &mut u64,
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> impl Future<Output = Result<Replies<Reply<Self>>, Failure>> + Send;

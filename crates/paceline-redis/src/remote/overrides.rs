@@ -57,29 +57,13 @@ pub(crate) struct Changes<T> {
     pub(crate) changed: Vec<(Box<str>, Option<Duration>, Override<T>)>,
 }
 
-/// Since when the server has the states of a namespace, as far as this process knows; 0 before it does. A server with another epoch
-/// has lost them.
-#[derive(Debug, Default)]
-pub(crate) struct Epoch(Mutex<u64>);
-
-impl Epoch {
-    pub(crate) fn get(&self) -> u64 {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// With 0 it stays as it is.
-    pub(crate) fn set(&self, epoch: u64) {
-        if epoch > 0 {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = epoch;
-        }
-    }
-}
-
 /// The overrides of one namespace, as far as this process knows them.
 #[derive(Debug)]
 pub(crate) struct Overrides<S: Store> {
     pub(super) namespace: Arc<str>,
-    pub(super) epoch: Epoch,
+    /// Since when the server has the states of the namespace, as far as this process knows; 0 before it does. A server with another
+    /// epoch has lost them.
+    epoch: Mutex<u64>,
     /// A channel, because each queue has to know at little cost whether it has seen the present value.
     known: watch::Sender<Known<S::Params>>,
     /// The switches of this process, by name.
@@ -185,10 +169,14 @@ impl<S: Store> Overrides<S> {
         });
         Self {
             namespace,
-            epoch: Epoch::default(),
+            epoch: Mutex::default(),
             known,
             switches: Mutex::default(),
         }
+    }
+
+    pub(super) fn epoch(&self) -> MutexGuard<'_, u64> {
+        self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For a queue. It has not seen the present value.

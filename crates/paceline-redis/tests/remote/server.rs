@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::remote::connection::sleep;
 use crate::remote::{
-    Ask, Change, Changes, Epoch, Failure, LeaseCall, Override, Replies, Reply, Return,
-    ServerHealth, ServerRun, Store, Task,
+    Ask, Change, Changes, Failure, LeaseCall, Override, Replies, Reply, Return, ServerHealth,
+    ServerRun, Store, Task,
 };
 use paceline::limiter::Mode;
 use paceline::policy::{Decision, Interval, Policy, SlidingLog, Status, TokenBucket};
@@ -690,7 +690,7 @@ impl<P: Rule> Store for Server<P> {
     async fn decide(
         connection: &Opened<P>,
         _namespace: &str,
-        epoch: &Epoch,
+        epoch: &mut u64,
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> Result<Replies<Reply<Self>>, Failure> {
@@ -699,7 +699,7 @@ impl<P: Rule> Store for Server<P> {
         let keys = asks.iter().map(|ask| ask.limit.0).collect();
         let (health, asks) = (health.clone(), asks.to_vec());
         let (task, sent) = (tokio::task::id(), connection.server.world().now());
-        let known = epoch.get();
+        let known = *epoch;
         let decide = move |world: &mut World<P>| {
             if let Some(failure) = &world.failure {
                 return Err(failure.clone());
@@ -711,7 +711,7 @@ impl<P: Rule> Store for Server<P> {
             Ok((epoch, (world.time(), replies)))
         };
         let (read, replies) = connection.ask(keys, decide).await??;
-        epoch.set(read);
+        *epoch = read;
         Ok(replies)
     }
 
