@@ -51,7 +51,7 @@
 //! **A limit for each key and one over all keys**: [`RedisKeyed::with_total`], in one decision.
 //!
 //! Each key is named `prefix:{name}:policy:2` (for a [`RedisKeyed`], `prefix:name:{key}:policy:2`; 2 is the version of its format). It
-//! expires a second after its state has settled: an idle limit leaves nothing behind. Another policy under the same name has another key. Other *parameters* under the same name are
+//! expires a second after its state has settled: an idle limit leaves nothing behind. (Each prefix leaves [one key](#what-a-failover-can-cost).) Another policy under the same name has another key. Other *parameters* under the same name are
 //! the same limit: as with [`retune`](paceline::limiter::Shared::retune), what was spent stays spent, so a fleet can move to a new rate
 //! replica by replica.
 //!
@@ -81,7 +81,7 @@
 //! # What operators hear
 //!
 //! With feature `tracing`, an event of target `paceline` says when there is a connection (`INFO`), and when Redis is down, refuses
-//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` the same is counted: the docs
+//! calls (once a second at most), has lost states, has lost leases, or evicts keys (`WARN`). With feature `metrics` the same is counted: the docs
 //! of `limiter::Metrics` list all metrics. [`Redis::stats`] counts the same without a feature.
 //!
 //! What becomes of requests is reported to an observer that a limit carries: [`RedisLimiter::with_observer`],
@@ -187,13 +187,15 @@
 //!
 //! # When Redis is slow or gone
 //!
-//! One deadline ([25 ms](Redis::with_deadline)) covers connecting, sending, and waiting for the answer. It starts when the call is
-//! sent, and anew with each answer that comes meanwhile: only silence is a failure. A circuit breaker takes Redis for down after three
+//! One deadline ([25 ms, or 100 ms with `open`](Redis::with_deadline)) covers connecting, sending, and waiting for the answer. It starts
+//! when the call is sent, and anew with each answer that comes meanwhile: only silence is a failure. Time in which this process did not
+//! run, because others had the processor, is no silence, and comes on top. A circuit breaker takes Redis for down after three
 //! consecutive failures, when half of the last sixteen calls failed, or when connecting fails. While
 //! it is open no calls are made, and a task reconnects: at once, then after 20 ms, 40 ms and so on, up to each 250 ms, until a server
-//! answers within the deadline. If the first call on the new connection fails, Redis is down again, and the pauses continue to grow.
-//! Requests are not stored meanwhile, and no charge is repeated, because Redis may have counted it. The [`OutagePolicy`] decides what
-//! passes:
+//! answers within the deadline. An attempt that is not answered at all ends after four deadlines, but not before 250 ms and not after
+//! a second, and the next one follows at once. If the first call on the new connection fails, Redis is down again, and the pauses
+//! continue to grow. Requests are not stored meanwhile. No charge is repeated, because Redis may have counted it: permits of a call
+//! that is never answered stay counted, with a limit of one an hour for an hour. The [`OutagePolicy`] decides what passes:
 //!
 //! | | during an outage | choose it if |
 //! |---|---|---|
@@ -231,9 +233,19 @@
 //! used here before. After an outage in which the server only could not be reached, a bucket with an insurance counts as not filled
 //! meanwhile, because other processes may have used theirs.
 //!
-//! One case cannot be detected: a state is lost without any outage, and no running process remembers its key since it was last
-//! written: none has used it, or the key was [evicted](RedisKeyed#memory). Its burst can pass once more. Deleting a key by hand loses its
-//! state, with the same wait.
+//! A server that has lost everything without an outage is noticed too. Each [prefix](Redis::with_prefix) has one small key that never
+//! expires, `paceline:epoch`: since when the server has its states. If it is not the one that a process knows, every state that is
+//! missing counts as spent, for as long as it could have counted. That holds in all processes, also for keys that nobody has used.
+//!
+//! In three cases a burst can pass once more:
+//!
+//! * **One state is lost alone**: its key was evicted or deleted by hand, and the process that asks first does not remember it: it has
+//!   not used the key, what it used has settled, or its own memory of it was [evicted](RedisKeyed#memory). So keep limits on a server
+//!   with `maxmemory-policy noeviction`. Where `INFO` says that the server evicts keys, that is an event on connecting.
+//! * **A process that has just started asks first** after everything was lost. It takes the server for a new one, until another process
+//!   asks and finds its state missing.
+//! * **In a cluster**, and for a user without permission for `paceline:epoch`, only what a process remembers is noticed. (The keys of
+//!   one call to a cluster are in one slot.)
 //!
 //! # When the server's clock steps
 //!
@@ -255,14 +267,16 @@
 //! * **Round trips**: what keys of a [`Redis`] ask at the same time goes in one call of up to 64 keys, and up to 256 requests a key. A
 //!   call is sent at once if none is under way; otherwise keys gather until the call is full, or for a millisecond. Redis is not asked
 //!   before the retry time it returned. So a limit that is always used up costs about two round trips a permit for each process that
-//!   waits, and one under load far less than one. If that is too much, [`with_prefetch`](RedisLimiter::with_prefetch) of n permits divides it by
+//!   waits, and one under load far less than one. While the last answer left room for all that wait, up to four calls of a key are under
+//!   way at the same time, so a permit takes one round trip. (If other processes use that room up meanwhile, a request may pass before an
+//!   earlier one of its process.) If that is too much, [`with_prefetch`](RedisLimiter::with_prefetch) of n permits divides it by
 //!   n; a window can then hold replicas × n more. (A test provokes that: three replicas that take ten of a limit of 40 ahead pass 70.)
 //! * **Many keys**: how many keys are under way is bounded by what Redis was measured to answer in time. The others wait in this
 //!   process, in order, and that wait is no outage. A [`try_acquire`](RedisLimiter::try_acquire) that is not sent in time is told to
 //!   wait, whatever the outage policy is.
 //! * **Deadline**: longer than the slowest answer worth waiting for, and shorter than your callers' timeout. Measure a round trip with
-//!   `redis-cli --latency`, and state four of them; 25 ms is right for a server in the same data centre. With a deadline below two
-//!   round trips, a busy process gets fewer permits than it may have.
+//!   `redis-cli --latency`, and state four of them; 25 ms is right for a server in the same data centre, if the server is not short of
+//!   processor time. With a deadline below two round trips, a busy process gets fewer permits than it may have.
 //! * **Far processes**: between processes, a permit goes to the one whose request comes first when it is available. If a limit is used
 //!   up all the time, a process 20 ms away gets 1 to 10 % of what one beside the server gets, and no setting changes that. Give the
 //!   far process a limit of its own, or put the processes equally near. ([`RedisPermits`] take turns, so there they get equal shares.)
@@ -299,8 +313,8 @@
 //! with a real clock, or with the policy in memory.
 //!
 //! Redis 6.0 or Valkey is enough; tested with Redis 6.2 and 7.0, and with Valkey 8.1 and 9.1. The user needs `EVAL`, `EVALSHA`, `TIME`
-//! and the commands of the scripts. Give it `SCRIPT` as well if possible, which saves the first call a round trip, and `INFO`: without
-//! it, every new connection after an outage counts as one to a restarted server.
+//! and the commands of the scripts, for keys that begin with the [prefix](Redis::with_prefix). Give it `SCRIPT` as well if possible, which
+//! saves the first call a round trip, and `INFO`: without it, every new connection after an outage counts as one to a restarted server.
 
 // docs.rs says with each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

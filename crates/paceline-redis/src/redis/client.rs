@@ -2,7 +2,9 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use crate::remote::{Batcher, CallError, Change, Connection, KeyQueue, OutagePolicy, ServerStats};
+use crate::remote::{
+    Batcher, CallError, Change, Connection, Fallback, KeyQueue, OutagePolicy, ServerStats,
+};
 use paceline::limiter::{Mode, Reporter, Switch};
 
 use super::config::{Redis, config, escaped, keys, tagged};
@@ -19,6 +21,9 @@ use paceline::config::ConfigError;
 
 /// The default deadline of a call.
 const DEADLINE: Duration = Duration::from_millis(25);
+
+/// The same if everything passes without an answer. A server that only waits for a processor should have the time to answer.
+const DEADLINE_IF_OPEN: Duration = Duration::from_millis(100);
 
 const PREFIX: &str = "paceline";
 
@@ -90,8 +95,12 @@ impl Redis {
 
     fn with(connector: Connector, outage_policy: OutagePolicy) -> Self {
         let prefix: Arc<str> = PREFIX.into();
+        let deadline = match outage_policy.fallback(Ok::<_, ()>) {
+            Ok(Fallback::Open) => DEADLINE_IF_OPEN,
+            _ => DEADLINE,
+        };
         Self {
-            batcher: batcher(connector, DEADLINE, &prefix),
+            batcher: batcher(connector, deadline, &prefix),
             prefix,
             outage_policy,
         }
@@ -117,7 +126,8 @@ impl Redis {
         })
     }
 
-    /// The time limit of a call: to connect, to send, and to wait for the answer. 25 ms by default.
+    /// The time limit of a call: to connect, to send, and to wait for the answer. 25 ms by default, and 100 ms if it was opened with
+    /// [`OutagePolicy::open`], where a limit that is not answered in time limits nothing.
     ///
     /// Set it before making limits: a limit keeps the deadline it was made with.
     ///

@@ -69,7 +69,7 @@ pub(super) fn encode_leases(call: &LeaseCall) -> Vec<String> {
 }
 
 /// The argument of [`DECIDE`]. Its keys are those of the limits, in order. The format is described in `lua/fast.lua`.
-pub(super) fn encode(asks: &[&Ask<Connector>], health: &ServerHealth) -> Vec<u8> {
+pub(super) fn encode(asks: &[&Ask<Connector>], health: &ServerHealth, epoch: u64) -> Vec<u8> {
     let mut arg = Vec::with_capacity(32 + 80 * asks.len());
     // The server uses its own time.
     append_number(&mut arg, 0);
@@ -77,6 +77,7 @@ pub(super) fn encode(asks: &[&Ask<Connector>], health: &ServerHealth) -> Vec<u8>
     append_number(&mut arg, health.last_outage.end);
     let decides_in_full = 0;
     arg.push(decides_in_full);
+    append_number(&mut arg, epoch);
     arg.extend(short(asks.len()).to_le_bytes());
     for ask in asks {
         append_ask(&mut arg, ask, health);
@@ -179,15 +180,19 @@ impl StateStamp {
     }
 }
 
-/// The reply of [`DECIDE`] to these questions. `None` if it does not fit them.
-pub(super) fn decode(reply: &[u8], asks: &[&Ask<Connector>]) -> Option<Replies<Reply<Connector>>> {
+/// The epoch in the reply of [`DECIDE`], 0 if it was not read, and the replies to these questions. `None` if they do not fit.
+pub(super) fn decode(
+    reply: &[u8],
+    asks: &[&Ask<Connector>],
+) -> Option<(u64, Replies<Reply<Connector>>)> {
     let mut rest = reply;
     let server_time = u64::from_le_bytes(take(&mut rest)?);
+    let epoch = u64::from_le_bytes(take(&mut rest)?);
     let replies = asks
         .iter()
         .map(|ask| take_reply(&mut rest, server_time, ask))
         .collect::<Option<_>>()?;
-    rest.is_empty().then_some((server_time, replies))
+    rest.is_empty().then_some((epoch, (server_time, replies)))
 }
 
 fn take_reply(
@@ -320,9 +325,10 @@ mod tests {
         ];
 
         let asks: Vec<_> = asks.iter().collect();
-        let arg = encode(&asks, &ServerHealth::default());
-        let (head, mut rest) = arg.split_at(27);
-        assert_eq!(usize::from(head[25]), asks.len());
+        let arg = encode(&asks, &ServerHealth::default(), 7);
+        let (head, mut rest) = arg.split_at(35);
+        assert_eq!(head[25..33], 7_f64.to_le_bytes());
+        assert_eq!(usize::from(head[33]), asks.len());
         let mut marks = vec![];
         while !rest.is_empty() {
             let length = u32::from_le_bytes(*rest.first_chunk().unwrap());
@@ -336,7 +342,7 @@ mod tests {
     fn a_reply_of_the_right_shape_is_read_and_any_other_is_refused() {
         let one = ask(&FixedWindow::new(9, WINDOW), &[(1, 1), (4, 2)]);
         let asks = [&one, &one];
-        let mut reply = 9_u64.to_le_bytes().to_vec();
+        let mut reply = [9_u64, 3].map(u64::to_le_bytes).concat();
         reply.extend([0, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
         reply.extend(250_u64.to_le_bytes());
         reply.push(1);
@@ -344,9 +350,9 @@ mod tests {
         reply.extend(6_u32.to_le_bytes());
         reply.extend(b"\x01\x03\0\0\0why");
 
-        let (time, replies) = decode(&reply, &asks).unwrap();
+        let (epoch, (time, replies)) = decode(&reply, &asks).unwrap();
         let first = replies[0].as_ref().unwrap();
-        assert_eq!((time, first.counted_at), (9, 9));
+        assert_eq!((time, epoch, first.counted_at), (9, 3, 9));
         assert_eq!((first.passed, first.extra, first.binding), (2, 0, Some(0)));
         assert_eq!(first.spent, 5);
         let retry_in = Duration::from_micros(250);
@@ -379,14 +385,14 @@ mod tests {
             // Those that have settled are equal.
             ([u32::MAX; 3], [18, 20, 19], (u32::MAX, 0)),
         ] {
-            let mut reply = now.to_le_bytes().to_vec();
+            let mut reply = [now, 0].map(u64::to_le_bytes).concat();
             reply.extend([0; 18]);
             for (room, settles_at) in rooms.into_iter().zip(settle_at) {
                 reply.extend([0; 9]);
                 reply.extend(u64::to_le_bytes(settles_at));
                 reply.extend(room.to_le_bytes());
             }
-            let (_, replies) = decode(&reply, &[&asked]).unwrap();
+            let (_, (_, replies)) = decode(&reply, &[&asked]).unwrap();
             let reply = replies[0].as_ref().unwrap();
             assert_eq!((reply.remaining, reply.scarcest), expected, "{rooms:?}");
         }

@@ -94,6 +94,8 @@ impl Store for Connector {
 
     async fn decide(
         connection: &Transport,
+        prefix: &str,
+        epoch: &mut u64,
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> Result<Replies<Reply<Self>>, Failure> {
@@ -109,10 +111,16 @@ impl Store for Connector {
             }
             let keys = asks.iter().flat_map(|ask| ask.limit.keys.iter());
             let keys: Vec<_> = keys.collect();
-            let arg = encode(&asks, health);
-            let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, &arg[..]).await?;
+            let arg = encode(&asks, health, *epoch);
+            // The keys of one call to a cluster are in one slot, and the epoch is not.
+            let prefix = connection.is_one_server().then_some(prefix);
+            let args = (&arg[..], prefix);
+            let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, args).await?;
             let malformed = || Failure::Fault(format!("an answer of {reply:?}").into());
-            let (decided_at, decided) = decode(&reply, &asks).ok_or_else(malformed)?;
+            let (read, (decided_at, decided)) = decode(&reply, &asks).ok_or_else(malformed)?;
+            if read > 0 {
+                *epoch = read;
+            }
             time = decided_at;
             replies[usize::from(is_insured)] = decided.into_iter();
         }

@@ -92,6 +92,11 @@ impl Transport {
         });
     }
 
+    /// Whether it is a server, and not a cluster.
+    pub(super) const fn is_one_server(&self) -> bool {
+        matches!(self, Self::Server(_))
+    }
+
     /// The server's clock in microseconds since 1970.
     pub(super) async fn server_time(&self) -> Result<u64, Failure> {
         let (seconds, micros): (u64, u64) = self.query(&cmd("TIME")).await?;
@@ -100,10 +105,11 @@ impl Transport {
 
     /// Identifies the server process. `None` for a cluster, where each node has its own, and if the server does not say.
     pub(super) async fn server_run(&self) -> Option<ServerRun> {
-        if !matches!(self, Self::Server(_)) {
+        if !self.is_one_server() {
             return None;
         }
-        let info: RedisResult<String> = self.query(cmd("INFO").arg("server")).await;
+        // Before version 7 it takes one section at most.
+        let info: RedisResult<String> = self.query(&cmd("INFO")).await;
         run_in(&info.ok()?)
     }
 
@@ -123,9 +129,12 @@ fn run_in(info: &str) -> Option<ServerRun> {
             .find_map(|line| line.strip_prefix(name))
             .map(str::trim)
     };
+    let policy = field("maxmemory_policy:").filter(|policy| *policy != "noeviction");
+    let is_limited = field("maxmemory:").is_some_and(|most| most != "0");
     Some(ServerRun {
         id: field("run_id:")?.into(),
         uptime: field("uptime_in_seconds:")?.parse().ok()?,
+        evicts: policy.filter(|_| is_limited).map(Arc::from),
     })
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime::{Handle, Id};
+use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
 use paceline::limiter::Switch;
@@ -13,7 +14,7 @@ use paceline::time::{Tick, Timer};
 
 use super::Store;
 use super::calls::{Calls, GATHER};
-use super::connection::{Connection, within};
+use super::connection::Connection;
 use super::error::{CallError, Failure};
 use super::overrides::{Change, Overrides};
 use super::source::{AnySource, Stage, Step, address};
@@ -31,7 +32,13 @@ pub(crate) struct Batcher<S: Store> {
     pub(crate) connection: Arc<Connection<S>>,
     pub(crate) overrides: Arc<Overrides<S>>,
     schedule: Mutex<Schedule<S>>,
+    /// A turn for each change of an override that may be under way.
+    changes: Semaphore,
 }
+
+/// How many changes of overrides are under way at most: as many as a server answers well within a deadline. A provider may refuse
+/// thousands of keys at the same time.
+const MOST_CHANGES: usize = 16;
 
 /// What the task has to look at.
 ///
@@ -60,6 +67,7 @@ impl<S: Store> Batcher<S> {
                 at_work: None,
                 tasks: Vec::new(),
             }),
+            changes: Semaphore::new(MOST_CHANGES),
         }
     }
 
@@ -100,12 +108,14 @@ impl<S: Store> Batcher<S> {
         change: &Change<S::Params>,
     ) -> Result<(), CallError> {
         let (connection, overrides) = (&self.connection, &self.overrides);
-        let sent = connection.now();
-        overrides.apply(sent, name, change);
+        overrides.apply(connection.now(), name, change);
         // Waiters may be able to pass.
         self.look_again(|_| ());
+        // Never closed.
+        let _turn = self.changes.acquire().await;
+        let sent = connection.now();
         let mut used = None;
-        let answer = within(connection.deadline(), async {
+        let answer = connection.within(connection.deadline(), async {
             let opened = used.insert(connection.opened().await?);
             let reply = overrides.exchange(connection, opened, Some((name, change)));
             let reply = reply.await.map_err(CallError::failed)?;
@@ -218,6 +228,7 @@ impl<S: Store> BatcherTask<S> {
         let (is_at_work, wants_overrides) = self.take_pushed(&batcher, cx.waker());
         let now = batcher.connection.now();
         self.wake_sleepers(&batcher, now);
+        self.calls.skip_stall(now);
         if self.calls.silent_at().is_some_and(|at| at <= now) {
             return Poll::Ready(Some(now));
         }
@@ -337,7 +348,7 @@ impl<S: Store> BatcherTask<S> {
             is_gathering.then(|| self.calls.last_sent.after(GATHER).max(now)),
             wakes,
             wakes.and_then(|_| self.next_read(batcher)),
-            self.calls.silent_at(),
+            self.calls.look_at(),
             self.calls.late_until(),
         ];
         let Some(until) = events.into_iter().flatten().min() else {

@@ -12,13 +12,16 @@ use super::error::{CallError, Failure};
 use super::overrides::{Changes, Overrides};
 use super::source::{Answer, AnySource};
 use super::window::Window;
-use super::{Ask, LeaseCall, Replies, Store};
+use super::{Ask, LATE, LeaseCall, Replies, Store};
 
 /// How long an incomplete call waits for more keys while another call is under way.
 pub(super) const GATHER: Duration = Duration::from_millis(1);
 
 /// After this many deadlines a call has failed even if others are answered: one node of a cluster may be down.
 const LONGEST_CALL: u32 = 4;
+
+/// How often the task looks within a deadline, to notice that this process did not run.
+const LOOKS: u32 = 4;
 
 /// How long the reply to a call that has failed is waited for, so that the permits that it took can be returned.
 const LATEST_REPLY: Duration = Duration::from_secs(1);
@@ -31,7 +34,10 @@ pub(super) struct Calls<S: Store> {
     all: Vec<Call<S>>,
     pub(super) window: Window,
     pub(super) last_sent: Tick,
+    /// Moves on, as [`Call::waits_from`], by the time in which this process did not run.
     last_answer: Tick,
+    /// When the task is polled at the latest while calls are under way, if this process runs.
+    polled_by: Tick,
 }
 
 /// The connection that a call used, its reply, and the overrides that were read with it.
@@ -47,6 +53,8 @@ type Read<S> = Option<Result<Changes<<S as Store>::Params>, Failure>>;
 struct Call<S: Store> {
     work: Pin<Box<dyn Future<Output = Ended<S>> + Send>>,
     sent: Tick,
+    /// From when on silence counts.
+    waits_from: Tick,
     was_alone: bool,
     /// Whether the call reads the overrides too.
     reads: bool,
@@ -66,6 +74,7 @@ impl<S: Store> Calls<S> {
             window,
             last_sent: Tick::ZERO,
             last_answer: Tick::ZERO,
+            polled_by: Tick::ZERO,
         }
     }
 
@@ -91,12 +100,18 @@ impl<S: Store> Calls<S> {
     }
 
     pub(super) fn send(&mut self, now: Tick, sources: Vec<(u64, AnySource<S>)>, asks: Vec<Ask<S>>) {
-        let connection = Arc::clone(&self.connection);
+        let (connection, overrides) = (Arc::clone(&self.connection), Arc::clone(&self.overrides));
         let reads = self.overrides.read_at().is_some_and(|at| at <= now);
         self.last_sent = now;
         self.start(now, sources, reads, |opened| async move {
             let health = connection.health();
-            let (time, replies) = S::decide(&opened, &health, &asks).await?;
+            let known = *overrides.epoch();
+            let (namespace, mut epoch) = (&overrides.namespace, known);
+            let decided = S::decide(&opened, namespace, &mut epoch, &health, &asks);
+            let (time, replies) = decided.await?;
+            if epoch != known {
+                *overrides.epoch() = epoch;
+            }
             let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
             Ok((time, answers.collect()))
         });
@@ -150,6 +165,7 @@ impl<S: Store> Calls<S> {
         self.all.push(Call {
             work,
             sent,
+            waits_from: sent,
             was_alone: self.window.sent(sources.len()),
             reads,
             sources,
@@ -199,9 +215,24 @@ impl<S: Store> Calls<S> {
         call.hand_on(&self.connection, &self.overrides, outcome, read);
     }
 
+    /// Time in which this process did not run is no silence of the server: the calls under way get that much more.
+    pub(super) fn skip_stall(&mut self, now: Tick) {
+        if now < self.polled_by {
+            return;
+        }
+        let late = now.since(self.polled_by);
+        if late > LATE {
+            self.last_answer = self.last_answer.after(late);
+            for call in &mut self.all {
+                call.waits_from = call.waits_from.after(late);
+            }
+        }
+        self.polled_by = now.after(self.window.deadline / LOOKS);
+    }
+
     /// When all calls under way have failed, if nothing is answered before, and when the first of them has failed even so.
     fn fails_at(&self) -> Option<(Tick, Tick)> {
-        let first = self.under_way().map(|call| call.sent).min()?;
+        let first = self.under_way().map(|call| call.waits_from).min()?;
         let silent = first.max(self.last_answer).after(self.window.deadline);
         Some((
             silent,
@@ -214,10 +245,15 @@ impl<S: Store> Calls<S> {
         self.fails_at().map(|(silent, longest)| silent.min(longest))
     }
 
+    /// When the task has to look at the calls under way.
+    pub(super) fn look_at(&self) -> Option<Tick> {
+        self.silent_at().map(|at| at.min(self.polled_by))
+    }
+
     /// Fails all calls if nothing was answered in time, and otherwise the calls under way for too long.
     pub(super) fn fail_silent(&mut self, now: Tick) {
         let deadline = self.window.deadline;
-        let ends_by = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
+        let ends_by = |call: &Call<S>| call.waits_from.after_times(deadline, LONGEST_CALL);
         let is_silent = self.fails_at().is_some_and(|(silent, _)| silent <= now);
         let (failed, others): (Vec<_>, Vec<_>) = mem::take(&mut self.all)
             .into_iter()

@@ -10,14 +10,17 @@ use tokio::sync::Notify;
 
 use paceline::time::{Clock, Tick, Timer};
 
-use super::Store;
 use super::error::{CallError, Event, Failure, ServerError};
 use super::health::{Breaker, ServerHealth, ServerRun, ServerStats};
+use super::{LATE, Store};
 
-/// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
-const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// The time limit of one attempt to connect, in deadlines: it takes several round trips. No caller waits that long.
+const CONNECT_DEADLINES: u32 = 4;
 
-/// The pause between two attempts to connect. It doubles from the first value to the second.
+/// It is at least [`LONGEST_PAUSE`], and at most this.
+const LONGEST_CONNECT: Duration = Duration::from_secs(1);
+
+/// The time from the start of an attempt to connect to the next. It doubles from the first value to the second.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -90,7 +93,7 @@ impl<S: Store> Connection<S> {
 
     /// Waits for a connection as long as a call would.
     pub(crate) async fn connected_within(self: &Arc<Self>) -> Result<(), CallError> {
-        let opened = within(self.deadline, self.opened()).await;
+        let opened = self.within(self.deadline, self.opened()).await;
         match opened.unwrap_or(Err(CallError::failed(Failure::Timeout))) {
             Ok(_) => Ok(()),
             // A caller that only connects needs the cause, and not that the breaker is open.
@@ -98,6 +101,25 @@ impl<S: Store> Connection<S> {
                 Err(self.last_failure().map_or(error, CallError::failed))
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// The answer, or `None` if it takes longer. Time in which this process did not run does not count.
+    pub(crate) async fn within<T>(
+        &self,
+        mut time: Duration,
+        answer: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut answer = pin!(answer);
+        loop {
+            let until = self.now().after(time);
+            if let Some(answer) = within(time, answer.as_mut()).await {
+                return Some(answer);
+            }
+            time = self.now().since(until).min(time);
+            if time <= LATE {
+                return None;
+            }
         }
     }
 
@@ -236,13 +258,15 @@ impl<S: Store> Connection<S> {
 
     /// Opens a connection, and returns the server's run and time with it.
     async fn connect(&self) -> Result<(S::Connection, Option<ServerRun>, u64), Failure> {
-        let opened = within(CONNECT_WITHIN, self.store.connect()).await;
+        let time = self.deadline.saturating_mul(CONNECT_DEADLINES);
+        let connect_within = time.clamp(LONGEST_PAUSE, LONGEST_CONNECT);
+        let opened = within(connect_within, self.store.connect()).await;
         let opened = opened.unwrap_or(Err(Failure::Timeout))?;
         // A server that is too slow for this is too slow for calls.
-        let time = within(self.deadline, S::server_time(&opened)).await;
+        let time = self.within(self.deadline, S::server_time(&opened)).await;
         let time = time.unwrap_or(Err(Failure::Timeout))?;
         // Without an answer to this the server counts as restarted.
-        let run = within(CONNECT_WITHIN, S::server_run(&opened)).await;
+        let run = within(connect_within, S::server_run(&opened)).await;
         Ok((opened, run.flatten(), time))
     }
 
@@ -312,6 +336,8 @@ impl<S: Store> ConnectionState<S> {
             self.breaker = Breaker::half_open();
         }
         self.events.push(Event::Up);
+        let evicts = run.as_ref().and_then(|run| run.evicts.clone());
+        self.events.extend(evicts.map(Event::Evicts));
         self.phase = Phase::Up(Arc::new(opened));
         // It shrinks only when a call is answered.
         self.pause = longer(self.pause);
@@ -371,15 +397,19 @@ struct Connecting<S: Store>(Weak<Connection<S>>);
 
 impl<S: Store> Connecting<S> {
     async fn run(mut self) {
+        let mut took = Duration::ZERO;
         while let Some(pause) = self.0.upgrade().map(|connection| connection.locked().pause) {
+            let pause = pause.saturating_sub(took);
             if !pause.is_zero() {
                 sleep(pause).await;
             }
             let Some(connection) = self.0.upgrade() else {
                 return;
             };
+            let began = connection.now();
             let result = caught(connection.connect()).await;
             let (now, is_connected) = (connection.now(), result.is_ok());
+            took = now.since(began);
             let mut state = connection.locked();
             match result {
                 Ok((opened, run, time)) => state.connected(now, opened, run, time),

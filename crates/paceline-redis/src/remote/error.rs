@@ -161,6 +161,8 @@ pub(crate) enum Event {
     Down(Failure),
     /// There is a new connection.
     Up,
+    /// It is to a server that deletes keys by this policy when its memory is full, and with them states.
+    Evicts(Arc<str>),
     /// The server refuses calls. Emitted at most once a second.
     Fault(Failure),
     /// This many leases ended before their release.
@@ -181,6 +183,12 @@ impl Event {
                 tracing::warn!(target: "paceline", %cause, "the server of limits is down");
             }
             Self::Up => tracing::info!(target: "paceline", "the server of limits is up"),
+            Self::Evicts(policy) => {
+                tracing::warn!(
+                    target: "paceline", %policy,
+                    "the server of limits evicts keys; with maxmemory-policy noeviction it loses no states"
+                );
+            }
             Self::Fault(cause) => {
                 tracing::warn!(target: "paceline", %cause, "the server refuses calls of limits");
             }
@@ -196,6 +204,7 @@ impl Event {
                 metrics::counter!("paceline_remote_outages_total").increment(1);
             }
             Self::Up => metrics::gauge!("paceline_remote_up").set(1),
+            Self::Evicts(_) => {}
             Self::Fault(_) => metrics::counter!("paceline_remote_faults_total").increment(1),
             Self::LeasesLost(count) => {
                 metrics::counter!("paceline_remote_lost_leases_total").increment(*count);

@@ -85,6 +85,8 @@ pub(crate) struct ServerRun {
     pub(crate) id: Arc<str>,
     /// In whole seconds.
     pub(crate) uptime: u64,
+    /// By which policy the server deletes keys when its memory is full, if it does.
+    pub(crate) evicts: Option<Arc<str>>,
 }
 
 /// The times of the server and of its outages. The server's times are microseconds since 1970.
@@ -213,7 +215,11 @@ mod tests {
 
     fn run(id: &str, uptime: u64) -> ServerRun {
         let id = id.into();
-        ServerRun { id, uptime }
+        ServerRun {
+            id,
+            uptime,
+            evicts: None,
+        }
     }
 
     fn connected_once() -> ServerHealth {

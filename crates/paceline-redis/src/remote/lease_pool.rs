@@ -47,8 +47,9 @@ pub(crate) type LeaseAnswer = Result<Option<Lease>, ServerError>;
 /// **The holder has to stop when its lease is lost.** Otherwise it runs beside the next holder, and more leases are in use than
 /// the limit allows. The time of a lease starts before the call that granted or renewed it was sent, so the holder knows no
 /// later than Redis forgets, whatever the network does. The holder cannot notice two events at once: Redis lost its data, or the
-/// server's clock jumped forward. It learns of them with the next renewal, after a third of the lease's time at the latest. On a
-/// machine that is suspended, the clock may not count the time of the suspension.
+/// server's clock jumped forward. It learns of them with the next renewal, after a third of the lease's time at the latest. Until then
+/// up to twice the limit is in use, because all permits are free in Redis. On a machine that is suspended, the clock may not count the
+/// time of the suspension.
 ///
 /// ```
 /// use paceline_redis::{OutagePolicy, Redis};

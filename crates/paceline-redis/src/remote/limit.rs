@@ -18,7 +18,7 @@ use super::error::{CallError, ServerError};
 use super::key_queue::KeyQueue;
 use super::overrides::Change;
 use super::request::{Decided, RequestId, WaitMode, without_fault, without_outage};
-use super::{GRACE, LimitConfig, RemotePolicy, Return, Store, Task};
+use super::{GRACE, LATE, LimitConfig, RemotePolicy, Return, Store, Task};
 
 /// A handle with its own position in the queue of its process.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct RemoteLimit<P: RemotePolicy, S: Store> {
     /// When the server counted the last request that passed, by its clock, if it did.
     counted_at: Option<u64>,
     /// Since when the present request waits for its answer, and the end of that, if it takes whatever answer there is.
-    deadline: Option<Box<(Tick, Timer)>>,
+    deadline: Option<Box<(Tick, Tick, Timer)>>,
 }
 
 impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
@@ -127,9 +127,10 @@ impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
         if let Some(denial) = known {
             return without_outage(denial).map(|_| 0);
         }
-        let deadline = self.queue.batcher.connection.deadline();
         let asked = self.queue.call(Task::Ask, vec![], most, vec![]);
-        let error = match within(deadline.saturating_add(GRACE), asked).await {
+        let connection = &self.queue.batcher.connection;
+        let time = connection.deadline().saturating_add(GRACE);
+        let error = match connection.within(time, asked).await {
             Some(Ok(reply)) => return Ok(reply.extra),
             Some(Err(error)) => error,
             // The server answers others.
@@ -249,13 +250,25 @@ impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
     /// request has not had its turn.
     fn poll_deadline(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
         let connection = &self.queue.batcher.connection;
+        let time = connection.deadline().saturating_add(GRACE);
         let deadline = self.deadline.get_or_insert_with(|| {
-            let mut timer = Timer::new();
-            timer.arm(connection.deadline().saturating_add(GRACE));
-            Box::new((connection.now(), timer))
+            let (now, mut timer) = (connection.now(), Timer::new());
+            timer.arm(time);
+            Box::new((now, now.after(time), timer))
         });
-        ready!(deadline.1.poll_elapsed(cx));
-        let since = deadline.0;
+        let (since, until, timer) = &mut **deadline;
+        loop {
+            ready!(timer.poll_elapsed(cx));
+            let now = connection.now();
+            let late = now.since(*until).min(time);
+            if late <= LATE {
+                break;
+            }
+            // Time in which this process did not run does not count.
+            *until = now.after(late);
+            timer.arm(late);
+        }
+        let since = *since;
         self.deadline = None;
         let position = &mut self.position;
         Poll::Ready(self.queue.decide_after_timeout(position, since, cost))

@@ -31,7 +31,7 @@
 //! forgotten without loss.
 //!
 //! **Failing.** A deadline is around everything, also around waiting for a connection. It starts with the call, and anew
-//! with each answer: only silence is a failure, and one for all calls under way. The breaker counts failures; a fault (the
+//! with each answer: only silence is a failure, and one for all calls under way. Time without the processor is none. The breaker counts failures; a fault (the
 //! server is well and refuses) is none. An outage is over when a call was answered: a connection alone ends nothing. The
 //! client library's own retries are not used: they repeat what may have been counted. Where the error says that nothing was
 //! done, the call is made again. The reply to a failed call is awaited for up to a second: what it took is returned, unless
@@ -41,11 +41,11 @@
 //! So all replicas together stay inside the limit over that edge. Over the other edge they do since after an outage in
 //! which a whole limit may have passed without being written down, all counts as spent.
 //!
-//! **What was lost counts as spent.** Each limit remembers when its state was last written and until when it cannot have
-//! settled; both go along with each request. A state that is older, or gone too early, was lost. After a restart of the
-//! server (another `run_id`; always assumed of a cluster) all states from before count as lost, and a missing state does
-//! until it would have settled. After an outage without a restart an insured bucket has not filled meanwhile; a window
-//! needs nothing if the outage was shorter than the window.
+//! **What was lost counts as spent.** Each request says when the state was last written and when it settles. A state that is
+//! older, or gone too early, was lost. After a restart (another `run_id`; always assumed of a cluster) all states from before
+//! count as lost. Then, and when a key that never expires (the epoch) is gone, a missing state counts as lost until it would
+//! have settled. After an outage without a restart an insured bucket has not filled meanwhile; a window needs nothing if the
+//! outage was shorter.
 //!
 //! **Leases** are a sorted set, scored by when they end on the server's clock. One script drops ended ones, takes back,
 //! renews, grants. An expired id is never added again: the answer is that it is lost. A grant without an answer is given
@@ -106,6 +106,9 @@ pub(crate) use request::{Decided, WaitMode, without_fault};
 /// How much longer than the batcher a caller waits for an answer. The batcher keeps the deadline itself, unless its runtime is blocked
 /// and the caller is in another one.
 pub(crate) const GRACE: Duration = Duration::from_millis(5);
+
+/// A timer that is later than this was delayed by this process: it did not run meanwhile, and could not have read an answer.
+const LATE: Duration = Duration::from_millis(2);
 
 /// The pause after the server refused a call. It would refuse the next one too.
 pub(crate) const AFTER_FAULT: Duration = Duration::from_secs(1);
@@ -180,8 +183,12 @@ pub(crate) trait Store: fmt::Debug + Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Changes<Self::Params>, Failure>> + Send;
 
     /// Decides for several keys in one call. The replies have the order of the questions; one of them may fail alone.
+    ///
+    /// The store keeps up to date which epoch the namespace has.
     fn decide(
         connection: &Self::Connection,
+        namespace: &str,
+        epoch: &mut u64,
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> impl Future<Output = Result<Replies<Reply<Self>>, Failure>> + Send;

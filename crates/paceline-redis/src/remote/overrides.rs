@@ -60,7 +60,10 @@ pub(crate) struct Changes<T> {
 /// The overrides of one namespace, as far as this process knows them.
 #[derive(Debug)]
 pub(crate) struct Overrides<S: Store> {
-    namespace: Arc<str>,
+    pub(super) namespace: Arc<str>,
+    /// Since when the server has the states of the namespace, as far as this process knows; 0 before it does. A server with another
+    /// epoch has lost them.
+    epoch: Mutex<u64>,
     /// A channel, because each queue has to know at little cost whether it has seen the present value.
     known: watch::Sender<Known<S::Params>>,
     /// The switches of this process, by name.
@@ -81,6 +84,8 @@ pub(crate) struct Known<T> {
     pub(crate) read_at: Tick,
     /// Counts the changes for which waiters have to wake.
     changes: u64,
+    /// When those that are over are forgotten next.
+    forgets_at: Tick,
 }
 
 impl<T: Clone> Override<T> {
@@ -139,7 +144,15 @@ impl<T: Clone + PartialEq> Known<T> {
             new.paused_until = pause.map_or(Tick::ZERO, |pause| now.after(pause));
             self.by_name.insert(name, new);
         }
-        self.by_name.retain(|_, known| !known.is_over(now));
+        self.forget_old(now);
+    }
+
+    /// Once a second, because each of many changes would look at all others.
+    fn forget_old(&mut self, now: Tick) {
+        if self.forgets_at <= now {
+            self.forgets_at = now.after(READ_EVERY);
+            self.by_name.retain(|_, known| !known.is_over(now));
+        }
     }
 }
 
@@ -152,12 +165,18 @@ impl<S: Store> Overrides<S> {
             has_more: false,
             read_at: Tick::ZERO,
             changes: 0,
+            forgets_at: Tick::ZERO,
         });
         Self {
             namespace,
+            epoch: Mutex::default(),
             known,
             switches: Mutex::default(),
         }
+    }
+
+    pub(super) fn epoch(&self) -> MutexGuard<'_, u64> {
+        self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For a queue. It has not seen the present value.
@@ -216,7 +235,7 @@ impl<S: Store> Overrides<S> {
     /// Changes an override in this process.
     pub(crate) fn apply(&self, now: Tick, name: &str, change: &Change<S::Params>) {
         self.known.send_modify(|known| {
-            known.by_name.retain(|_, known| !known.is_over(now));
+            known.forget_old(now);
             let of_name = known.by_name.entry(name.into()).or_insert(Override::NONE);
             of_name.apply(now, change);
             known.changes += 1;

@@ -6,7 +6,6 @@ use paceline::time::Tick;
 use tokio::runtime::Handle;
 
 use super::batcher::Batcher;
-use super::connection::within;
 use super::error::{CallError, Failure};
 use super::key_queue::KeyQueue;
 use super::source::{Answer, Source, Stage, Step};
@@ -37,7 +36,7 @@ impl<S: Store> Batcher<S> {
         let mut since = connection.now();
         let time = connection.deadline().saturating_add(GRACE);
         loop {
-            if let Some(reply) = within(time, &mut reply).await {
+            if let Some(reply) = connection.within(time, &mut reply).await {
                 let ended = |_| Failure::Unreachable("the runtime has ended".into());
                 return reply.map_err(ended).map_err(CallError::failed)?;
             }

@@ -19,6 +19,9 @@ use super::{AFTER_FAILURE, Ask, LimitConfig, RemotePolicy, SOON, Store, Task};
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
 
+/// The most calls of one key that are under way if its requests wait, and the limit has room for all of them.
+const MOST_CALLS: usize = 4;
+
 /// The pause of waiters that only a new connection helps, which ends the pause. If the runtime that connects has ended, one of
 /// them starts anew.
 const WHILE_CLOSED: Duration = Duration::from_secs(1);
@@ -184,6 +187,14 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
         last.is_some_and(|(_, request)| request.blocks())
     }
 
+    /// Whether all requests are likely to pass, so that one more call does not overtake those under way.
+    fn has_room_for_all(&self) -> bool {
+        let costs = self.requests.values().map(|request| request.cost);
+        self.calls.len() < MOST_CALLS
+            && self.known.scarcest.is_some()
+            && costs.fold(0, u32::saturating_add) <= self.known.remaining
+    }
+
     fn join(
         &mut self,
         now: Tick,
@@ -322,7 +333,8 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
         if pause.is_none() {
             self.grant_locally(now);
         }
-        if !self.calls.is_empty() && self.is_behind_waiter(self.next_id) {
+        let is_behind_call = !self.calls.is_empty() && self.is_behind_waiter(self.next_id);
+        if is_behind_call && !self.has_room_for_all() {
             // A waiter's turn is decided by the call under way. Tries need not wait for each other.
             return Step::Idle;
         }

@@ -39,6 +39,22 @@ async fn an_outage_and_its_end_are_events() {
     assert!(count(&written, "the server of limits is up") >= 2);
 }
 
+#[tokio::test]
+async fn a_server_that_evicts_keys_is_an_event_on_connecting() {
+    let (written, _guard) = Written::up_to(Level::INFO);
+    for (most, policy, events) in [
+        ("0", "allkeys-lru", 0),
+        ("50mb", "noeviction", 0),
+        ("50mb", "allkeys-lru", 1),
+    ] {
+        let options = ["--maxmemory", most, "--maxmemory-policy", policy];
+        let server = Server::start_with(&options).await;
+        until_up(&opened(&server.url(), OutagePolicy::closed())).await;
+        assert_eq!(count(&written, "evicts keys"), events, "{most} {policy}");
+    }
+    assert_eq!(count(&written, "allkeys-lru"), 1);
+}
+
 /// A stream cannot return the fault: it stands still, and the event says why.
 #[tokio::test]
 async fn a_wrong_password_is_said_once_a_second_at_most() {

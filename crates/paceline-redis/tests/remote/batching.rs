@@ -51,6 +51,41 @@ async fn keys_gather_for_a_millisecond_while_a_call_is_under_way() {
     assert_eq!(sizes(&server), [1, 7, 64]);
 }
 
+/// The server is far away, and the callers come at different times.
+#[tokio::test(start_paused = true)]
+async fn while_a_limit_has_room_a_permit_takes_one_round_trip() {
+    let server = Server::start();
+    server.world().reply_in = ms(100);
+    let process = Process::with(&server, OutagePolicy::closed(), ms(500));
+    process.connect().await;
+    let limit = process.limit(0, plenty());
+    limit.acquire(1).await.unwrap();
+    let mut callers = JoinSet::new();
+    let watch = Stopwatch::start();
+    for number in 1..=4 {
+        let limit = limit.clone();
+        callers.spawn(async move {
+            sleep(ms(24) * number).await;
+            let until = watch.elapsed() + ms(3_050);
+            passing_until(&limit, watch, until).await.len()
+        });
+    }
+    assert_eq!(callers.join_all().await, [30; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_for_all_who_wait_the_calls_of_a_key_follow_each_other() {
+    for (left, under_way) in [(3, 2), (2, 1)] {
+        let (server, _process, limit) = distant(20, SlidingLog::new(left + 1, MINUTE)).await;
+        limit.acquire(1).await.unwrap();
+        let _waiter = limit.join(2);
+        sleep(ms(5)).await;
+        let _cheaper = limit.join(1);
+        sleep(ms(5)).await;
+        assert_eq!(calls(&server), 1 + under_way, "{left} are left");
+    }
+}
+
 /// Of one key a call holds 256. After the first denial no call is made.
 #[tokio::test(start_paused = true)]
 async fn requests_of_one_key_share_a_call_and_ten_thousand_are_answered_in_forty() {

@@ -53,6 +53,19 @@ async fn a_herd_of_questions_outside_the_queues_is_no_outage() {
     process.assert_calm();
 }
 
+/// A provider has refused each key.
+#[tokio::test(start_paused = true)]
+async fn a_herd_of_changes_is_no_outage() {
+    let process = process(&slow(), OutagePolicy::open()).await;
+    let pause = Change::Pause(MINUTE);
+    let limits: Vec<_> = (0..3_000)
+        .map(|key| process.limit(key, four_every(1_000)))
+        .collect();
+    let paused = limits.iter().map(|limit| limit.queue.change(&pause));
+    assert_eq!(join_all(paused).await, vec![Ok(()); 3_000]);
+    process.assert_calm();
+}
+
 /// Before it is sent, and while it is under way.
 #[tokio::test(start_paused = true)]
 async fn a_question_about_leases_may_be_dropped() {

@@ -26,6 +26,60 @@ async fn a_reply_that_comes_while_the_process_stands_still_is_taken() {
     }
 }
 
+/// The reply comes when the process runs again, but not at once. The process has waited for 14 ms of its own time.
+#[tokio::test(start_paused = true)]
+async fn time_in_which_the_process_did_not_run_is_no_silence_of_the_server() {
+    for stands_still in [ms(20), ms(100), MINUTE] {
+        let (server, process, limit) = one(OutagePolicy::open(), SlidingLog::new(4, MINUTE)).await;
+        server.world().reply_in = stands_still + ms(14);
+        let waiting = acquiring(&limit, 4);
+        sleep(ms(7)).await;
+        clock::jump(stands_still).await;
+        // A permit that was perhaps counted long ago is void, and asked for again.
+        server.world().reply_in = ms(0);
+        waiting.await.unwrap();
+        assert!(!limit.passes(1).await);
+        process.assert_calm();
+    }
+}
+
+/// A caller that tries, a question, and a change have deadlines of their own.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_caller_does_not_end_because_the_process_did_not_run() {
+    let (server, process, limit) = one(OutagePolicy::open(), SlidingLog::new(4, MINUTE)).await;
+    server.world().reply_in = ms(114);
+    let of_caller = limit.clone();
+    let trying = tokio::spawn(async move { of_caller.try_acquire(4).await });
+    let of_caller = limit.clone();
+    let asking = tokio::spawn(async move { of_caller.peek(1).await });
+    let paused = limit.clone();
+    let changing = async move { paused.queue.change(&Change::Mode(Mode::Active)).await };
+    let changing = tokio::spawn(changing);
+    sleep(ms(7)).await;
+    clock::jump(ms(100)).await;
+    assert_eq!(trying.await.unwrap(), Ok(Decision::Pass));
+    assert!(asking.await.unwrap().is_ok());
+    assert_eq!(changing.await.unwrap(), Ok(()));
+    assert_eq!(counted(&server), 4);
+    process.assert_calm();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_never_runs_for_long_still_notices_a_server_that_is_gone() {
+    let (server, process, limit) = one(OutagePolicy::open(), plenty()).await;
+    server.world().reply_in = NEVER;
+    let waiting = acquiring(&limit, 1);
+    settle().await;
+    let mut turns = 0;
+    while !waiting.is_finished() {
+        clock::jump(ms(40)).await;
+        settle().await;
+        turns += 1;
+    }
+    // Each counts for a quarter of the deadline.
+    assert_eq!((turns, process.stats().timeouts), (4, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_process_that_sleeps_while_nothing_is_under_way_notices_nothing() {
     let (_server, process, limit) = closed(SlidingLog::new(1, ms(100))).await;

@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::join_all;
-use paceline::limiter::{Limiter, Reporter, Switch};
+use paceline::limiter::{Limiter, Mode, Reporter, Switch};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use paceline::time::{Rate, Tick};
 use testkit::clock::{self, Stopwatch};

@@ -247,6 +247,33 @@ async fn a_server_that_is_too_slow_is_down_until_it_is_fast_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn in_a_silent_network_an_attempt_to_connect_begins_each_250_ms_or_four_deadlines() {
+    for (deadline, each) in [
+        (ms(1), 250),
+        (DEADLINE, 250),
+        (ms(100), 400),
+        (ms(600), 1_000),
+    ] {
+        let server = Server::start();
+        let process = Process::with(&server, OutagePolicy::closed(), deadline);
+        process.connect().await;
+        server.world().connects_in = NEVER;
+        server.freeze();
+        notice(&process, &process.limit(0, plenty())).await;
+        sleep(ms(3_000)).await;
+        let before = server.world().attempts;
+        sleep(ms(each) * 20).await;
+        let attempts = server.world().attempts - before;
+        assert_eq!(attempts, 20, "{deadline:?}");
+
+        // It is not too short for a server that is far away.
+        server.world().connects_in = ms(each - 1);
+        server.thaw();
+        process.connect().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_first_connection_is_not_taken_for_a_restart() {
     let server = Server::start();
     server.world().reply_in = ms(60);
@@ -269,6 +296,24 @@ async fn a_lost_state_is_noticed_after_all_permits_were_taken_at_once() {
     assert_eq!(process.stats().lost_states, 1);
     sleep(MINUTE).await;
     assert_eq!(limit.take_all().await, Ok(3));
+}
+
+/// The process that asks first has never used the key, or its own permits no longer count.
+#[tokio::test(start_paused = true)]
+async fn a_flush_is_noticed_though_the_process_that_asks_first_does_not_remember_the_key() {
+    for has_used in [false, true] {
+        let log = SlidingLog::new(3, ms(1_000));
+        let (server, [process, _], [limit, of_other]) = two(log).await;
+        process.limit(1, log).acquire(1).await.unwrap();
+        if has_used {
+            limit.acquire(1).await.unwrap();
+        }
+        sleep(ms(1_000)).await;
+        of_other.acquire(2).await.unwrap();
+        server.flush();
+        assert_eq!(passed_at(&limit, &[1]).await, [ms(1_000)]);
+        assert_eq!(process.stats().lost_states, 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

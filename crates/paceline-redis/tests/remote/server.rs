@@ -81,10 +81,14 @@ pub(super) struct World<P: Rule> {
     pub(super) step: i64,
     started: u64,
     states: HashMap<u32, KeyState<P>>,
+    /// Since when it has its states, and whether nobody knows that it had others before. `None` until it decides.
+    epoch: Option<(u64, bool)>,
     /// Whether connections can be opened.
     pub(super) is_reachable: bool,
     /// How the server refuses each client that connects.
     pub(super) login_failure: Option<Failure>,
+    /// How long that takes.
+    pub(super) connects_in: Duration,
     /// How often a client tried to open one.
     pub(super) attempts: u32,
     connections: u64,
@@ -165,8 +169,10 @@ impl<P: Rule> Server<P> {
             step: 0,
             started: 0,
             states: HashMap::new(),
+            epoch: None,
             is_reachable: true,
             login_failure: None,
+            connects_in: Duration::ZERO,
             attempts: 0,
             connections: 0,
             unbroken_from: watch::Sender::new(0),
@@ -231,17 +237,17 @@ impl<P: Rule> Server<P> {
     pub(super) fn flush(&self) {
         let mut world = self.world();
         world.states.clear();
+        world.epoch = None;
         world.overrides.clear();
     }
 
     /// Starts a new run without the states of the old one.
     pub(super) fn restart(&self) {
         self.cut();
+        self.flush();
         let mut world = self.world();
         world.is_reachable = true;
         world.started = world.time();
-        world.states.clear();
-        world.overrides.clear();
     }
 }
 
@@ -314,6 +320,14 @@ impl<P: Rule> World<P> {
         // Some day in 1970, so that the clock can be set back.
         let time = 10_000_000_000_000 + micros(self.now().since(Tick::ZERO));
         time.saturating_add_signed(self.step)
+    }
+
+    /// The epoch, which a client asks for that knows this one, or 0.
+    fn epoch_for(&mut self, known: u64) -> u64 {
+        let now = self.time();
+        let (epoch, is_first) = self.epoch.get_or_insert((now, true));
+        *is_first &= known == 0 || known == *epoch;
+        *epoch
     }
 
     /// The longest that one of the last hundred calls waited at the server.
@@ -468,6 +482,9 @@ impl<P: Rule> World<P> {
         let known = ask
             .memory
             .given(health, policy.refills_in(), ask.is_insured);
+        let lost_at = self
+            .epoch
+            .map_or(0, |(epoch, is_first)| if is_first { 0 } else { epoch });
         let kept = match ask.task {
             Task::Peek => self.states.get(key).cloned(),
             _ => self.states.remove(key),
@@ -479,7 +496,9 @@ impl<P: Rule> World<P> {
             written_at: now,
         };
         match kept {
-            None if now < known.settles_at => (made(policy.spent(tick(now))), true),
+            None if now < known.settles_at.max(lost_at + micros(policy.refills_in())) => {
+                (made(policy.spent(tick(now))), true)
+            }
             None => (made(policy.fresh(tick(now))), false),
             Some(kept)
                 if kept.written_at < known.written_at
@@ -589,8 +608,13 @@ impl<P: Rule> Store for Server<P> {
     type Memory = Stamp;
 
     async fn connect(&self) -> Result<Opened<P>, Failure> {
+        let connects_in = {
+            let mut world = self.world();
+            world.attempts += 1;
+            world.connects_in
+        };
+        wait(connects_in).await;
         let mut world = self.world();
-        world.attempts += 1;
         if world.panics {
             drop(world);
             panic!("the client library panics on connecting");
@@ -618,6 +642,7 @@ impl<P: Rule> Store for Server<P> {
         let run = |world: &mut World<P>| ServerRun {
             id: world.started.to_string().into(),
             uptime: (world.time().saturating_sub(world.started)) / 1_000_000,
+            evicts: None,
         };
         connection.ask(Vec::new(), run).await.ok()
     }
@@ -650,6 +675,8 @@ impl<P: Rule> Store for Server<P> {
         change: Option<(&str, &Change<P>)>,
     ) -> Result<Changes<P>, Failure> {
         let change = change.map(|(name, change)| (name.to_owned(), change.clone()));
+        // A change takes as much time as a key.
+        let takes = change.iter().map(|_| u32::MAX).collect();
         let exchange = move |world: &mut World<P>| {
             if let Some(failure) = &world.override_failure {
                 return Err(failure.clone());
@@ -659,7 +686,7 @@ impl<P: Rule> Store for Server<P> {
             }
             Ok((world.changes_since(since), world.loses_overrides))
         };
-        let (changes, is_lost) = connection.ask(Vec::new(), exchange).await??;
+        let (changes, is_lost) = connection.ask(takes, exchange).await??;
         if is_lost {
             std::future::pending::<()>().await;
         }
@@ -668,6 +695,8 @@ impl<P: Rule> Store for Server<P> {
 
     async fn decide(
         connection: &Opened<P>,
+        _namespace: &str,
+        epoch: &mut u64,
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> Result<Replies<Reply<Self>>, Failure> {
@@ -676,16 +705,20 @@ impl<P: Rule> Store for Server<P> {
         let keys = asks.iter().map(|ask| ask.limit.0).collect();
         let (health, asks) = (health.clone(), asks.to_vec());
         let (task, sent) = (tokio::task::id(), connection.server.world().now());
+        let known = *epoch;
         let decide = move |world: &mut World<P>| {
             if let Some(failure) = &world.failure {
                 return Err(failure.clone());
             }
             let waited = world.now().since(sent);
             world.calls.push((task, asks.len(), waited));
+            let epoch = world.epoch_for(known);
             let replies = asks.iter().map(|ask| world.decide(&health, ask)).collect();
-            Ok((world.time(), replies))
+            Ok((epoch, (world.time(), replies)))
         };
-        connection.ask(keys, decide).await?
+        let (read, replies) = connection.ask(keys, decide).await??;
+        *epoch = read;
+        Ok(replies)
     }
 
     /// Takes as much time as a key.

@@ -13,14 +13,11 @@ use crate::measure::{Extent, quantile};
 
 use super::super::pacing::Flavour;
 use super::servers::{Relay, Server};
-use super::{connected, run};
+use super::{DEADLINE, connected, run};
 
 const MILLIS: &str = "ms a call";
 const BEYOND: &str = "ms beyond the deadline";
 const COUNTS: &str = "calls";
-
-/// The default deadline of a call.
-const DEADLINE: Duration = Duration::from_millis(25);
 
 const CALLERS: u32 = 64;
 const KEYS: u32 = 16;

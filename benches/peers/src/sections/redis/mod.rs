@@ -34,6 +34,9 @@ use crate::measure::Extent;
 
 use super::pacing::{Flavour, caught};
 
+/// How long a call may take, with each outage policy.
+const DEADLINE: Duration = Duration::from_millis(25);
+
 /// Between two attempts at something that may take a while.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
@@ -78,6 +81,7 @@ fn run<T>(flavour: Flavour, work: impl Future<Output = T>) -> Result<T, String> 
 /// With a connection, however busy the machine is.
 async fn connected(url: &str, when_down: OutagePolicy) -> Redis {
     let redis = Redis::open(url, when_down).expect("it is a URL");
+    let redis = redis.with_deadline(DEADLINE).expect("it is long enough");
     while redis.connect().await.is_err() {
         tokio::time::sleep(A_MOMENT).await;
     }

@@ -130,4 +130,4 @@ end
 for number = 1, #left_over, 3 do
   replies[left_over[number]] = decide(left_over[number + 1], left_over[number + 2])
 end
-return to_bytes('<I8', server_now) .. table.concat(replies)
+return to_bytes('<I8I8', server_now, seen) .. table.concat(replies)

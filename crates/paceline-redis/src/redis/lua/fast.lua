@@ -5,6 +5,7 @@
 -- ARGV     one packed string: the time in microseconds, or 0 for the server's clock (only tests pass their own);
 --          start and end of the client's last outage, both 0 if there was none;
 --          1 if the rest of the text has to decide everything (only tests say so);
+--          the epoch that the client knows, 0 for none;
 --          the number of decisions; and for each decision
 --            its length in bytes
 --            the policy if it is simple: it asks one limit, has one group of requests, and returns nothing. Otherwise 0
@@ -17,7 +18,8 @@
 --            how many more groups there are, and how many returns
 --            the same for each further limit, and for each further group
 --            for each return a cost that was counted and not used, how many requests that were, and when it was counted
--- returns  one packed string: the server's time; and for each decision
+--          and the prefix of the epoch's key, if there is an epoch
+-- returns  one packed string: the server's time; the epoch, 0 if it was not read; and for each decision
 --            0, or 1 and an error: its length and its text
 --            how many requests passed, from the first on
 --            how many extra permits were taken
@@ -35,11 +37,33 @@
 local from_bytes, to_bytes, fmod, call = struct.unpack, struct.pack, math.fmod, redis.call
 
 local argument = ARGV[1]
-local server_now, outage_from, outage_to, is_full_only, decisions, offset = from_bytes('<dddBI2', argument)
+local server_now, outage_from, outage_to, is_full_only, known_epoch, decisions, offset = from_bytes('<dddBdI2', argument)
 if server_now == 0 then
   local time = call('TIME')
   server_now = time[1] * 1000000 + time[2]
 end
+
+-- Whether a missing state may have been lost, and not only have settled, which takes it a 'life' at most.
+--
+-- The epoch is since when the server has its states. Its key never expires, so a server without it has lost everything. It is
+-- negative until a client knows another one: then it was not the first. It is read for a state that is missing, and for a client
+-- that does not know it. Its key is not in KEYS, because a client may have no right to it. Such a client is told 1.
+local epoch, seen = nil, 0
+local function may_be_lost(life)
+  if not epoch then
+    local key = ARGV[2] and ARGV[2] .. ':epoch'
+    local kept = key and redis.pcall('GET', key)
+    local read = tonumber(kept)
+    epoch = read or 0
+    if kept == false then epoch = -server_now end
+    if epoch < 0 and known_epoch > 1 and known_epoch ~= -epoch then epoch = -epoch end
+    seen = epoch < 0 and -epoch or epoch
+    if key and epoch == 0 then seen = 1 end
+    if epoch ~= 0 and epoch ~= read then redis.pcall('SET', key, string.format('%d', epoch)) end
+  end
+  return epoch > 0 and server_now < epoch + life and server_now > epoch - life
+end
+if known_epoch == 0 and ARGV[2] then may_be_lost(0) end
 
 -- Of several keys all states are read at once, which for a key of another type reads nothing. What was read is not used for a key
 -- that has been written since.
@@ -65,7 +89,8 @@ for decision = 1, decisions do
     local kept = states and not written[key] and states[keys_before + 1] or redis.pcall('GET', key)
 
     if not kept then
-      if settles_at <= server_now and outage_to == 0 then
+      local life = simple == 1 and a * c / b or simple == 2 and a / b or b
+      if settles_at <= server_now and outage_to == 0 and not may_be_lost(life) then
         at, dies, born, full_at, beyond, bought = 0, 0, server_now, server_now, 0, 0
         if simple == 1 then
           there, needed, unit = a * c, a * cost, a
@@ -178,7 +203,7 @@ for decision = 1, decisions do
     if at == 0 or dies >= settles then
       local binding = short > 0 and 1 or 0
       if decisions == 1 then
-        return to_bytes('<I8BI4I4BI8BI8I8I4', server_now, 0, passed, granted, binding, retry_in, 0, at, settles, room)
+        return to_bytes('<I8I8BI4I4BI8BI8I8I4', server_now, seen, 0, passed, granted, binding, retry_in, 0, at, settles, room)
       end
       reply = to_bytes('<BI4I4BI8BI8I8I4', 0, passed, granted, binding, retry_in, 0, at, settles, room)
       if written then written[key] = true end
@@ -195,4 +220,4 @@ for decision = 1, decisions do
   offset = offset + size
 end
 
-if not left_over then return to_bytes('<I8', server_now) .. table.concat(replies) end
+if not left_over then return to_bytes('<I8I8', server_now, seen) .. table.concat(replies) end

@@ -4,7 +4,7 @@
 --
 -- The client remembers for each limit when its state was last written ('written_at'), and when it settles ('settles_at'). A state
 -- that is older, or missing before it settles, was lost: the server was restarted or flushed, or a replica with old data has
--- taken over. How much was spent besides is unknown, so everything counts as spent now.
+-- taken over. So was one that is missing soon after a new epoch. How much was spent besides is unknown, so everything counts as spent now.
 --
 -- A denial writes nothing, unless reading has changed the state ('has_changed') or its key would expire before it settles.
 
@@ -83,7 +83,7 @@ end
 -- it was set back by more, or a server that is behind has taken over, the state counts as lost. Other clients then remember times
 -- that are ahead just as far. They say nothing about a state that was written since.
 local function time_of(at, life, settles_at, written_at)
-  if not at then return server_now, server_now < settles_at, 0 end
+  if not at then return server_now, server_now < settles_at or may_be_lost(life), 0 end
   if at > server_now + life then return server_now, true, at - server_now end
   local is_from_before = written_at > server_now + life and at <= server_now
   return max(server_now, at), at < written_at and not is_from_before, 0

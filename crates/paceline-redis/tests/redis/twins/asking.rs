@@ -62,6 +62,8 @@ pub(super) struct Question {
     now: u64,
     ahead: u32,
     outage: (u64, u64),
+    /// The epoch that the client knows, or 0. `None` if it has nothing to do with epochs.
+    epoch: Option<u64>,
     groups: Vec<(u32, u32)>,
     /// Permits that were counted and not used: their cost, how many requests they were, and when they were counted.
     returns: Vec<(u32, u32, u64)>,
@@ -96,6 +98,7 @@ pub(super) struct Known {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Answer {
     pub(super) now: u64,
+    pub(super) epoch: u64,
     pub(super) passed: u32,
     pub(super) ahead: u32,
     pub(super) binding: usize,
@@ -115,6 +118,7 @@ impl Question {
             now,
             ahead,
             outage: (0, 0),
+            epoch: None,
             groups: vec![],
             returns: vec![],
         }
@@ -176,6 +180,11 @@ impl Question {
 
     pub(super) fn at(mut self, now: u64) -> Self {
         self.now = now;
+        self
+    }
+
+    pub(super) fn epoch(mut self, known: u64) -> Self {
+        self.epoch = Some(known);
         self
     }
 
@@ -324,12 +333,15 @@ impl Store {
             call.key(&limit.key);
         }
         call.arg(packed(asked, in_full));
+        if asked[0].0.epoch.is_some() {
+            call.arg("ours");
+        }
         let reply: Vec<u8> = call.invoke(&mut self.connection)?;
         let mut reply = Words(&reply);
-        let now = reply.u64();
+        let (now, epoch) = (reply.u64(), reply.u64());
         let mut answers: Vec<_> = asked
             .iter()
-            .map(|(_, limits)| Answer::read(now, &mut reply, limits.len()))
+            .map(|(_, limits)| Answer::read((now, epoch), &mut reply, limits.len()))
             .collect();
         while !reply.0.is_empty() {
             for (answer, (_, limits)) in answers.iter_mut().zip(asked) {
@@ -391,13 +403,18 @@ impl Store {
 }
 
 impl Answer {
-    fn read(now: u64, reply: &mut Words<'_>, limits: usize) -> Result<Self, String> {
+    fn read(
+        (now, epoch): (u64, u64),
+        reply: &mut Words<'_>,
+        limits: usize,
+    ) -> Result<Self, String> {
         if reply.u8() == 1 {
             let length = reply.u32() as usize;
             return Err(String::from_utf8(reply.take(length).to_vec()).unwrap());
         }
         let mut answer = Self {
             now,
+            epoch,
             passed: reply.u32(),
             ahead: reply.u32(),
             binding: reply.u8().into(),
@@ -452,6 +469,7 @@ fn packed(asked: &[Asked<'_>], in_full: bool) -> Vec<u8> {
         arg.extend(double(time));
     }
     arg.push(in_full.into());
+    arg.extend(double(first.epoch.unwrap_or(0)));
     arg.extend(u16::try_from(asked.len()).unwrap().to_le_bytes());
     for (question, limits) in asked {
         let one = packed_question(question, limits);

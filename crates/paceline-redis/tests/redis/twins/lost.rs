@@ -238,3 +238,46 @@ fn an_outdated_state_that_is_ahead_counts_as_lost() {
         assert_eq!((answer.passed, answer.lost[0]), (0, true), "{subject:?}");
     }
 }
+
+#[test]
+fn after_a_new_epoch_a_missing_state_counts_as_spent_for_as_long_as_it_could_have_counted() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        let life = Here::spent(&subject, NOW).until() - NOW;
+        let ask = |store: &mut Store, now, known| {
+            let limit = LimitArgs::new(&format!("at {now}"), &subject.numbers());
+            let answer = store.ask(&Question::ask(now, 1).epoch(known), &[limit]);
+            assert_eq!(answer.passed == 0, answer.lost[0], "{subject:?}");
+            (answer.lost[0], answer.epoch)
+        };
+        let before = NOW - HOUR;
+        for (known, is_lost) in [(0, false), (1, false), (before, true)] {
+            store.flush();
+            assert_eq!(
+                ask(&mut store, NOW, known),
+                (is_lost, NOW),
+                "known: {known}"
+            );
+        }
+        // Another client has found it first, and knows of none before.
+        store.flush();
+        assert_eq!(ask(&mut store, NOW, 0), (false, NOW));
+        assert_eq!(ask(&mut store, NOW + 1, NOW), (false, NOW));
+        for (now, expected) in [
+            (NOW + 2, true),
+            (NOW + life - 1, true),
+            (NOW + life, false),
+            (NOW - life + 1, true),
+            (NOW - life, false),
+        ] {
+            // It is written down at the first of them.
+            let known = if now == NOW + 2 { before } else { NOW };
+            let answer = ask(&mut store, now, known);
+            assert_eq!(answer, (expected, NOW), "{subject:?} at {now}");
+        }
+        // A state that is there makes no difference, and nothing is read if the epoch is known.
+        let there = LimitArgs::new(&format!("at {}", NOW + life), &subject.numbers());
+        let answer = store.ask(&Question::ask(NOW + 3 * life, 1).epoch(NOW), &[there]);
+        assert_eq!((answer.passed, answer.epoch), (1, 0), "{subject:?}");
+    }
+}
