@@ -141,7 +141,7 @@ impl<C: Controller> Adaptive<C> {
     /// permit.success();
     /// assert_eq!(adaptive.permits().limit(), 2);
     /// ```
-    #[must_use]
+    #[must_use = "a permit that is dropped at once limits nothing"]
     pub fn try_acquire(&self) -> Option<AdaptivePermit<C>> {
         self.permits.try_acquire().map(|permit| self.begin(permit))
     }
@@ -241,7 +241,7 @@ impl<C> fmt::Debug for Adaptive<C> {
 /// assert_eq!(adaptive.permits().limit(), 10);
 /// # }
 /// ```
-#[must_use = "a permit that is dropped at once limits nothing"]
+#[must_use = "a permit that is dropped at once limits nothing: call it `_permit`, since `let _ =` drops it too"]
 pub struct AdaptivePermit<C: Controller> {
     since: Tick,
     is_reported: bool,

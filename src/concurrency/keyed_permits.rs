@@ -349,13 +349,13 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     }
 
     /// A permit of this key, if one is free and no request waits for it. It never overtakes a waiter for the same key.
-    #[must_use]
+    #[must_use = "a permit that is dropped at once limits nothing"]
     pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Permit> {
         self.try_acquire_many(key, 1)
     }
 
     /// That many permits of this key, if they are free and no request waits for the same key.
-    #[must_use]
+    #[must_use = "a permit that is dropped at once limits nothing"]
     pub fn try_acquire_many<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Option<Permit> {
         let retry_in = match self.keys.enter(key, self.observer.as_ref()) {
             Ok(permits) => return permits.try_acquire_many(cost),

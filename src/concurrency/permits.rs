@@ -419,7 +419,7 @@ impl Permits {
     /// drop(permit);
     /// assert!(permits.try_acquire().is_some());
     /// ```
-    #[must_use]
+    #[must_use = "a permit that is dropped at once limits nothing"]
     pub fn try_acquire(&self) -> Option<Permit> {
         self.try_acquire_many(1)
     }
@@ -435,7 +435,7 @@ impl Permits {
     /// assert!(two.is_some());
     /// assert!(permits.try_acquire_many(2).is_none());
     /// ```
-    #[must_use]
+    #[must_use = "a permit that is dropped at once limits nothing"]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
         let report = |decision| {
             if let Some(observer) = self.queue.front().get() {
@@ -632,7 +632,7 @@ impl fmt::Debug for Permits {
 ///
 /// It can be dropped anywhere: in another task or thread, outside a runtime, while a panic unwinds. If there is a
 /// cool-down, that is when it begins.
-#[must_use = "a permit that is dropped at once limits nothing"]
+#[must_use = "a permit that is dropped at once limits nothing: call it `_permit`, since `let _ =` drops it too"]
 pub struct Permit {
     queue: Arc<WaitQueue<SemaphoreState>>,
     count: u32,

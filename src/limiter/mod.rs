@@ -120,7 +120,8 @@ pub mod future {
     label = "expected a limiter",
     note = "a policy becomes a limiter with `.owned()` (for one adapter) or `.shared()` (for many tasks)",
     note = "a `Keyed` has a limiter for each key: `keyed.at(key)`",
-    note = "a `Shared` is a handle already: clone it instead of putting it into an `Arc`"
+    note = "a `Shared` is a handle already: clone it instead of putting it into an `Arc`",
+    note = "`Permits` limit what is under way: `permits.acquire()`, and `line.acquire_permit()` of a `Line` around them"
 )]
 pub trait Limiter {
     /// Why there may be no answer at all; [`Infallible`] in memory.
@@ -371,7 +372,8 @@ pub(crate) use forward_all;
     note = "a policy becomes a limiter with `.owned()` (for one adapter) or `.shared()` (for many tasks)",
     note = "a `Line`, or a limit in Redis that fails fast, has errors: `try_pace` takes it, and its stream ends with the error",
     note = "a `Keyed` has a limiter for each key: `keyed.at(key)`",
-    note = "a `Shared` is a handle already: clone it instead of putting it into an `Arc`"
+    note = "a `Shared` is a handle already: clone it instead of putting it into an `Arc`",
+    note = "`Permits` limit what is under way: `permits.acquire()`, and `line.acquire_permit()` of a `Line` around them"
 )]
 pub trait Unfailing: Limiter<Error = Infallible> {}
 

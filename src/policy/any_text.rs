@@ -199,7 +199,11 @@ impl<'a> Words<'a> {
     }
 
     fn rate(&self, text: &str) -> Parsed<Rate> {
-        parse_rate(text).map_err(|reason| self.error(reason))
+        parse_rate(text).map_err(|reason| match parse_period(text) {
+            // A time alone.
+            Ok(_) => self.error(format!("{reason}, or `every {}`", shortened(text))),
+            Err(_) => self.error(reason),
+        })
     }
 
     /// The rate that comes next, in one word or with blanks: `10/min`, `10 / min`, `5/250 ms`.

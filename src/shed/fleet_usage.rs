@@ -91,7 +91,7 @@ impl FleetUsage {
     }
 
     /// Admits a request until the permit is dropped; `None` if it is to be shed.
-    #[must_use]
+    #[must_use = "a permit that is dropped at once limits nothing"]
     pub fn admit(&self, class: Class) -> Option<UsagePermit> {
         let Usage {
             capacity, reserved, ..
@@ -142,7 +142,7 @@ impl Usage {
 
 /// An admitted request of a [`FleetUsage`], which is under way until this is dropped.
 #[derive(Debug)]
-#[must_use = "a permit that is dropped at once limits nothing"]
+#[must_use = "a permit that is dropped at once limits nothing: call it `_permit`, since `let _ =` drops it too"]
 pub struct UsagePermit {
     usage: Arc<Usage>,
     class: Class,

@@ -2,7 +2,7 @@
 
 use testkit::program::Program;
 
-const MISTAKES: [(&str, &str); 7] = [
+const MISTAKES: [(&str, &str); 8] = [
     (
         "let _ = every().acquire_one();",
         "`paceline::policy::Interval` is not a limiter",
@@ -18,6 +18,10 @@ const MISTAKES: [(&str, &str); 7] = [
     (
         "let _ = items().pace(Line::new(every().shared()));",
         "a `Line`, or a limit in Redis that fails fast, has errors: `try_pace` takes it",
+    ),
+    (
+        "let _ = Line::new(paceline::concurrency::Permits::new(1)).acquire(1);",
+        "`line.acquire_permit()` of a `Line` around them",
     ),
     (
         "let _ = items().enforce(every().keyed::<String>());",

@@ -53,7 +53,8 @@ use super::{Error, Refusal};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer with a body of type `{B}`",
     note = "a closure `|head: &http::request::Parts, refusal: &Refusal| -> http::Response<{B}>` can; the body is that of the \
-            service's own responses; `Answers` have `with_body`"
+            service's own responses; `Answers` have `with_body`",
+    note = "in front of a `ConcurrencyLayer` a body is `Held`: `answers.with_body(|text| Body::from(text).into())`"
 )]
 pub trait Answer<B> {
     /// The response to a request that was refused.

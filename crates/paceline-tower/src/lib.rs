@@ -138,6 +138,7 @@
 //! | `Infallible: From<Error<…>>`, from axum | the layer has no [`answering`](LimitLayer::answering), so a refusal is an error |
 //! | `oneshot`, `ready` or `call` "exists but its trait bounds were not satisfied" | the inner service is not `Clone`; or it is not for HTTP, and a layer with permits or a shedder has no [`until_response`](LimitLayer::until_response) |
 //! | "type annotations needed" for the argument of a closure | it needs the type of the request: `\|request: &http::Request<Body>\| …` |
+//! | "cannot answer with a body of type `Held<…>`" | behind the layer is one with permits, whose bodies hold them: `answers.with_body(\|text\| Body::from(text).into())` |
 //! | expected one request, found another, of `Terms` | a layer is for one type of request: make one for each, with clones of the limit |
 //! | "lifetime may not live long enough" in the key | the key borrows from the request: return an owned one, such as a `String` |
 //!

@@ -111,6 +111,7 @@ evry 50ms => `evry` at column 1 should be `every`, `unlimited` or a rate such as
 10/s and 5/fortnight => the unit must be one of ns, us, ms, s, min, h, day, got `fortnight`
 every 50 => `50` needs a unit: one of ns, us, ms, s, min, h, day, as in 250ms
 10/5 burst 3 => `5` needs a unit: one of ns, us, ms, s, min, h, day, as in 250ms
+50ms => write permits/period, as in 30/s, 100/min or 5/250ms, or `every 50ms`
 a 10/s => `a` at column 1 should be `every`, `unlimited` or a rate such as 100/min
 every 1.5s => the period must be a whole number of units, as in 250ms, got `1.5s`
 ";

@@ -81,7 +81,7 @@ pub(crate) type LeaseAnswer = Result<Option<Lease>, ServerError>;
 /// is tried twice more, which is harmless if Redis had applied it, and then the lease expires by itself. A program that ends
 /// right after the drop also ends that task: [`release`](Self::release) waits until Redis has applied the release. The lease of
 /// a leaked guard is renewed until the process ends.
-#[must_use = "a lease that is dropped at once limits nothing"]
+#[must_use = "a lease that is dropped at once limits nothing: call it `_lease`, since `let _ =` drops it too"]
 pub struct Lease {
     pool: Arc<dyn Grantor>,
     class: usize,
