@@ -1,9 +1,11 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use paceline::time::Rate;
 
 /// Lines from standard input to standard output, at a rate
@@ -33,13 +35,24 @@ Examples:
   paceline 1M/s --bytes < backup > /mnt/share/backup
   paceline plan 100/min --burst 20
 
-Exit status: 0 when all lines are written, or the reader has closed the pipe; 1 after a failure; 2 if an argument is wrong;
-130 after SIGINT and 143 after SIGTERM. A message on standard error counts lines that were read and not written.";
+Exit status: 0 when all lines are written; 1 after a failure; 2 if an argument is wrong; 130 after SIGINT, 143 after SIGTERM, and
+141 if the reader closes the pipe before. A message on standard error counts lines that were read and not written.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Print what any window of a policy can hold, and how long lines wait
-    Plan(Limit),
+    Plan {
+        #[command(flatten)]
+        limit: Limit,
+
+        /// Plan bytes in place of lines
+        #[arg(long)]
+        bytes: bool,
+    },
+    /// Print the completions of a shell, for a file that it reads
+    Completions { shell: Shell },
+    /// Print the manual page, for `man -l -`
+    Man,
 }
 
 /// The policy.
@@ -83,9 +96,19 @@ pub(crate) struct Pace {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_waiting: Option<u32>,
 
-    /// A line costs its bytes, and its newline. Numbers may end in K, M or G: 1K are 1024
+    /// Copy bytes, without regard to lines, and spread a rate alone evenly. Numbers may end in K, M or G: 1K are 1024. With
+    /// --by-key a line is written whole, and costs its bytes and its newline
     #[arg(long)]
     pub(crate) bytes: bool,
+
+    /// Lines end in NUL in place of newline, as those of `find -print0` and `sort -z`
+    #[arg(short = '0', long)]
+    pub(crate) null: bool,
+
+    /// If it ends early, write all input that was not written, also what was not read yet, to FILE. Of a pipe that is what is
+    /// in it. If all is written, FILE is empty
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rest: Option<PathBuf>,
 
     #[cfg(feature = "redis")]
     #[command(flatten)]
@@ -98,6 +121,18 @@ pub(crate) struct Pace {
     /// Show no progress. It is shown if standard error is a terminal and standard output is none
     #[arg(long)]
     pub(crate) quiet: bool,
+}
+
+impl Pace {
+    /// Whether bytes are copied without regard to lines.
+    pub(crate) const fn copies(&self) -> bool {
+        self.bytes && self.by_key.is_none()
+    }
+
+    /// What ends a line.
+    pub(crate) const fn end_of_line(&self) -> u8 {
+        if self.null { 0 } else { b'\n' }
+    }
 }
 
 /// The limit of all processes that use its name.
@@ -113,7 +148,7 @@ pub(crate) struct Redis {
     pub(crate) name: Option<String>,
 
     /// What passes while Redis does not answer: everything (open), nothing (closed), or of N processes each its share (insured=N)
-    #[arg(long, value_name = "POLICY", default_value = "closed", value_parser = outage)]
+    #[arg(long, value_name = "POLICY", default_value = "closed", requires = "url", value_parser = outage)]
     pub(crate) outage: paceline_redis::OutagePolicy,
 }
 
@@ -153,8 +188,9 @@ pub(crate) enum KeyOf {
 const NO_KEY: &[u8] = b"-";
 
 impl KeyOf {
+    /// The key of a line, with or without its end.
     pub(crate) fn key<'a>(&self, line: &'a [u8]) -> &'a [u8] {
-        let line = line.trim_ascii_end();
+        let line = line.strip_suffix(b"\0").unwrap_or(line).trim_ascii_end();
         let key = match self {
             Self::Column(n) => {
                 let mut columns = line.split(u8::is_ascii_whitespace);

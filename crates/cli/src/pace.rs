@@ -1,48 +1,123 @@
 //! Lines pass as the limit lets them.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
 
 use futures::stream::{Stream, StreamExt};
-use paceline::limiter::{DynLimiter, Keyed, Limits, PolicyExt};
+use paceline::limiter::{DynLimiter, Keyed, Limits, PolicyExt, Shared, TooCostly};
 use paceline::policy::AnyPolicy;
-use paceline::stream::{GroupedWithin, PaceByKeyAndCost};
-use paceline::time::Tick;
+use paceline::stream::{PaceByKeyAndCost, PaceStreamExt};
 use tokio::runtime::Builder;
 
-use crate::Failure;
-use crate::args::{KeyOf, Pace};
-use crate::job::{End, Job, until_writable};
-use crate::lines::{self, Line};
-use crate::policy::policy;
-use crate::signals;
+use crate::args::Pace;
+use crate::items::items;
+use crate::job::{End, Item, Job, PAGE, until_writable};
+use crate::parts::Unit;
+use crate::{Failure, bandwidth, policy, signals};
 
 /// Does not return when it has begun.
 pub(crate) fn run(args: &Pace) -> Result<(), Failure> {
-    let policy = policy(&args.limit, args.bytes)?;
+    let (policy, unit) = if args.copies() {
+        if args.null {
+            let message = "--null is for lines, and --bytes copies without regard to them: leave one of them out";
+            return Err(Failure::Argument(message.to_owned()));
+        }
+        // Limits in Redis do.
+        #[cfg(feature = "redis")]
+        let starts_full = args.redis.url.is_some();
+        #[cfg(not(feature = "redis"))]
+        let starts_full = false;
+        let policy = bandwidth::policy(&args.limit, starts_full)?;
+        let slice = bandwidth::slice(&policy);
+        (policy, Unit::Byte(slice))
+    } else {
+        let policy = policy::policy(&args.limit, args.bytes)?;
+        (policy, Unit::Line(args.end_of_line()))
+    };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let limits = {
         let _entered = runtime.enter();
         KeyLimits::new(args, policy)?
     };
-    let job = Arc::new(Job::new(args));
+    let job = Arc::new(Job::new(args, unit)?);
     signals::watch(&job)?;
     Arc::clone(&job).watch_reader();
     Arc::clone(&job).show_progress();
-    runtime.block_on(pace(args, &job, limits));
+    runtime.block_on(pace(args, &job, &limits));
     job.end(&End::Done)
 }
 
-async fn pace(args: &Pace, job: &Arc<Job>, limits: KeyLimits) {
-    // A line without a key waits at the limit, and the others outside.
-    let held = match args.by_key {
-        Some(_) => args.max_waiting.unwrap_or(MAX_WAITING) as usize,
-        None => 1,
-    };
+async fn pace(args: &Pace, job: &Arc<Job>, limits: &KeyLimits) {
+    let mut paced = paced(args, job, limits);
+    let mut passed = Vec::new();
+    let mut ended = None;
+    loop {
+        // A permit is for now, so none is taken while the reader is slow.
+        let room = until_writable(job.unit()).await;
+        if ended.is_none() {
+            ended = gather(&mut paced, &mut passed).await;
+        }
+        match (&ended, passed.first_mut()) {
+            (Some(Ok(())), None) => return,
+            (Some(Err(why)), None) => job.end(&End::Failed(why.clone())),
+            (_, Some(slice)) if args.copies() && slice.length() > room => {
+                let piece = slice.split_to(room);
+                passed.insert(0, piece);
+            }
+            _ => {}
+        }
+        // The last one may be too long, and waits. If it is alone, it is written whole.
+        let length: usize = passed.iter().map(Item::length).sum();
+        let count = passed.len() - usize::from(length > room && passed.len() > 1);
+        if let Err(error) = job.write(&passed[..count]) {
+            job.end(&match error.kind() {
+                io::ErrorKind::BrokenPipe => End::Closed,
+                _ => End::Failed(format!("cannot write the output: {error}")),
+            });
+        }
+        limits.count_now(&passed[..count]);
+        passed.drain(..count);
+    }
+}
+
+/// Adds what passes now, about as many bytes as any write takes. It waits only if there is nothing to write. Returns how the
+/// stream has ended, if it has.
+async fn gather(paced: &mut Paced, passed: &mut Vec<Item>) -> Option<Result<(), String>> {
+    let mut length: usize = passed.iter().map(Item::length).sum();
+    poll_fn(|cx| {
+        while length < PAGE {
+            match paced.as_mut().poll_next(cx) {
+                Poll::Ready(Some(Ok(item))) => {
+                    length += item.length();
+                    passed.push(item);
+                }
+                Poll::Ready(Some(Err(why))) => return Poll::Ready(Some(Err(why))),
+                Poll::Ready(None) => return Poll::Ready(Some(Ok(()))),
+                Poll::Pending if passed.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(None)
+    })
+    .await
+}
+
+/// What has passed, or why an item never passes.
+type Paced = Pin<Box<dyn Stream<Item = Result<Item, String>>>>;
+
+fn paced(args: &Pace, job: &Arc<Job>, limits: &KeyLimits) -> Paced {
     let items = items(args, job);
+    if args.by_key.is_none() {
+        let limit = limits.at(Vec::new());
+        let limit = limit.unwrap_or_else(|error| job.end(&End::Failed(error)));
+        let paced = items.pace_by_cost(limit, |item| item.cost);
+        return Box::pin(paced.map(|passed| passed.map_err(|never| too_costly(&never))));
+    }
+    let held = args.max_waiting.unwrap_or(MAX_WAITING) as usize;
     let paced = PaceByKeyAndCost::try_new(
         items,
         limits.clone(),
@@ -51,109 +126,32 @@ async fn pace(args: &Pace, job: &Arc<Job>, limits: KeyLimits) {
         held,
     );
     let paced = paced.unwrap_or_else(|error| job.end(&End::Failed(error.to_string())));
-    let mut paced = pin!(paced);
-    let mut clock = job.clock();
-    loop {
-        // A permit is for now, so none is taken while the reader is slow.
-        until_writable().await;
-        let item = match paced.next().await {
-            None => return,
-            Some(Ok(item)) => item,
-            Some(Err(refused)) => {
-                let why = match (refused.too_costly(), refused.no_limit()) {
-                    (Some(costly), _) => format!(
-                        "{} bytes never pass at once, at most {}: a `burst` that is large enough lets them pass, and so does `debt` \
-                         after a `burst`",
-                        costly.cost(),
-                        costly.capacity()
-                    ),
-                    (None, Some(error)) => error.clone(),
-                    (None, None) => "it has no limit".to_owned(),
-                };
-                let number = refused.into_item().number;
-                job.end(&End::Failed(format!("line {number}: {why}")));
-            }
-        };
-        let waited = clock.now().since(item.since);
-        if let Err(error) = job.write(&item.bytes, item.lines, waited) {
-            job.end(&match error.kind() {
-                io::ErrorKind::BrokenPipe => End::Closed,
-                _ => End::Failed(format!("cannot write the output: {error}")),
-            });
-        }
-        limits.count_now(&item.key, item.cost);
-    }
+    Box::pin(paced.map(|passed| {
+        passed.map_err(|refused| {
+            let why = match (refused.too_costly(), refused.no_limit()) {
+                (Some(never), _) => too_costly(&never),
+                (None, Some(error)) => error.clone(),
+                (None, None) => "it has no limit".to_owned(),
+            };
+            format!("line {}: {why}", refused.into_item().number)
+        })
+    }))
 }
 
 const MAX_WAITING: u32 = 10_000;
 
-/// What passes together.
-#[derive(Debug)]
-struct Item {
-    bytes: Vec<u8>,
-    lines: u64,
-    /// Of its first line.
-    number: u64,
-    key: Vec<u8>,
-    cost: u32,
-    /// When it began to wait.
-    since: Tick,
+fn too_costly<T>(never: &TooCostly<T>) -> String {
+    format!(
+        "{} bytes never pass at once, at most {}: a `burst` that is large enough lets them pass, and so does `debt` after a `burst`",
+        never.cost(),
+        never.capacity()
+    )
 }
 
-fn items(args: &Pace, job: &Arc<Job>) -> Pin<Box<dyn Stream<Item = Item>>> {
-    let lines = lines::read(Arc::clone(job));
-    let mut clock = job.clock();
-    let Some(most) = args.batch else {
-        let (by_key, costs_bytes) = (args.by_key.clone(), args.bytes);
-        return Box::pin(lines.map(move |line| Item {
-            since: clock.now(),
-            ..of_line(line, by_key.as_ref(), costs_bytes)
-        }));
-    };
-    let within = args.within.unwrap_or(AT_THE_END);
-    let separate = args.separate;
-    let groups = GroupedWithin::try_new(lines, most as usize, within);
-    let groups = groups.unwrap_or_else(|error| job.end(&End::Failed(error.to_string())));
-    Box::pin(groups.map(move |group| Item {
-        since: clock.now(),
-        ..of_group(&group, separate)
-    }))
-}
-
-/// No input is read for so long.
-const AT_THE_END: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-fn of_line(line: Line, by_key: Option<&KeyOf>, costs_bytes: bool) -> Item {
-    let cost = u32::try_from(line.bytes.len()).unwrap_or(u32::MAX);
-    Item {
-        key: by_key.map_or_else(Vec::new, |of| of.key(&line.bytes).to_vec()),
-        cost: if costs_bytes { cost } else { 1 },
-        lines: 1,
-        number: line.number,
-        bytes: line.bytes,
-        since: Tick::ZERO,
-    }
-}
-
-fn of_group(group: &[Line], separate: bool) -> Item {
-    let mut bytes: Vec<u8> = group.iter().flat_map(|line| &line.bytes).copied().collect();
-    // A last line without a newline stays so.
-    if separate && bytes.ends_with(b"\n") {
-        bytes.push(b'\n');
-    }
-    Item {
-        bytes,
-        lines: group.len() as u64,
-        number: group.first().map_or(0, |line| line.number),
-        key: Vec::new(),
-        cost: 1,
-        since: Tick::ZERO,
-    }
-}
-
-/// The limit of each key. Without keys all lines have the same one.
+/// The limit of each key. Without keys there is one.
 #[derive(Clone)]
 enum KeyLimits {
+    One(Shared<AnyPolicy>),
     Local(Keyed<Vec<u8>, AnyPolicy>),
     #[cfg(feature = "redis")]
     Redis(crate::redis::LimitOf),
@@ -171,18 +169,26 @@ impl KeyLimits {
             let limit_of = crate::redis::limits(url, name, args.redis.outage, &policy, by_key);
             return limit_of.map(Self::Redis).map_err(Failure::Argument);
         }
-        #[cfg(not(feature = "redis"))]
-        let _ = args;
-        Ok(Self::Local(policy.keyed()))
+        Ok(match args.by_key {
+            Some(_) => Self::Local(policy.keyed()),
+            None => Self::One(policy.shared()),
+        })
     }
 
-    /// Counts the passed lines as of now, when they are written, and not as of the time when they passed. So a slow reader never sees
+    /// Counts what has passed as of now, when it is written, and not as of the time when it passed. So a slow reader never sees
     /// lines closer together than the policy says. (Redis counts when a line passes.)
-    fn count_now(&self, key: &Vec<u8>, cost: u32) {
+    fn count_now(&self, items: &[Item]) {
         match self {
+            Self::One(limit) => {
+                let cost = items.iter().map(|item| item.cost).sum();
+                limit.refund(cost);
+                limit.charge(cost);
+            }
             Self::Local(limits) => {
-                limits.with(key, |limit| limit.refund(cost));
-                limits.charge(key, cost);
+                for item in items {
+                    limits.with(&item.key, |limit| limit.refund(item.cost));
+                    limits.charge(&item.key, item.cost);
+                }
             }
             #[cfg(feature = "redis")]
             Self::Redis(_) => {}
@@ -196,6 +202,7 @@ impl Limits<Vec<u8>> for KeyLimits {
 
     fn at(&self, key: Vec<u8>) -> Result<DynLimiter, String> {
         match self {
+            Self::One(limit) => Ok(DynLimiter::new(limit.clone())),
             Self::Local(limits) => {
                 let Ok::<_, Infallible>(limiter) = Limits::at(limits, key);
                 Ok(DynLimiter::new(limiter))

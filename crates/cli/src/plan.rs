@@ -10,17 +10,18 @@ use paceline::time::{Rate, Tick};
 
 use crate::Failure;
 use crate::args::Limit;
+use crate::bandwidth;
 use crate::job::per_second;
 use crate::policy::policy;
 
-/// Prints the plan of a policy.
-pub(crate) fn print(limit: &Limit) -> Result<(), Failure> {
-    use std::io::Write;
-
-    let plan = Plan::of(&policy(limit, false)?);
-    // A closed pipe is no failure.
-    let _ = write!(std::io::stdout(), "{plan}");
-    Ok(())
+/// The plan of a policy, of lines or of bytes that are copied.
+pub(crate) fn of(limit: &Limit, bytes: bool) -> Result<String, Failure> {
+    let policy = if bytes {
+        bandwidth::policy(limit, false)?
+    } else {
+        policy(limit, false)?
+    };
+    Ok(Plan::of(&policy).to_string())
 }
 
 /// How often a policy is asked for one line of the plan, at most.

@@ -9,6 +9,8 @@ use paceline::limiter::DynLimiter;
 use paceline::policy::AnyPolicy;
 use paceline_redis::{OutagePolicy, Redis};
 
+use crate::stdio::say;
+
 /// The limit of a key, or the fault in the key.
 pub(crate) type LimitOf = Arc<dyn Fn(&[u8]) -> Result<DynLimiter, String>>;
 
@@ -57,14 +59,16 @@ fn report(redis: Redis) -> impl Future<Output = ()> {
             let (is_up, stats) = (redis.is_up(), redis.stats());
             let why = redis.last_failure().unwrap_or_default();
             if was_up && !is_up && stats.outages > 0 {
-                eprintln!("paceline: Redis does not answer: {why}");
+                say(format_args!("paceline: Redis does not answer: {why}"));
                 was_up = false;
             } else if !was_up && is_up {
-                eprintln!("paceline: Redis answers again");
+                say(format_args!("paceline: Redis answers again"));
                 was_up = true;
             }
             if faults == 0 && stats.faults > 0 {
-                eprintln!("paceline: Redis refuses calls, and nothing passes: {why}");
+                say(format_args!(
+                    "paceline: Redis refuses calls, and nothing passes: {why}"
+                ));
             }
             faults = stats.faults;
         }

@@ -4,11 +4,15 @@ use std::io;
 use std::process;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::job::{End, Job};
+
+/// What comes so soon after a signal is the same one: `timeout` sends it to the process, and then to its group.
+const SAME: Duration = Duration::from_millis(200);
 
 /// Ends the job with the first signal, and the process with the second. The signals have a thread of their own, since the main
 /// one may wait for the reader.
@@ -22,6 +26,7 @@ pub(crate) fn watch(job: &Arc<Job>) -> io::Result<()> {
         )
     };
     let job = Arc::clone(job);
+    let mut clock = job.clock();
     thread::spawn(move || {
         runtime.block_on(async {
             let mut next = async || {
@@ -31,10 +36,15 @@ pub(crate) fn watch(job: &Arc<Job>) -> io::Result<()> {
                 }
             };
             let (name, number) = next().await;
+            let first = clock.now();
             // It waits for a line that is being written.
             thread::spawn(move || job.end(&End::Signal(name, number)));
-            let (_, number) = next().await;
-            process::exit(128 + number);
+            loop {
+                let (_, number) = next().await;
+                if clock.now().since(first) > SAME {
+                    process::exit(128 + number);
+                }
+            }
         });
     });
     Ok(())

@@ -41,10 +41,37 @@ fn an_argument_that_is_wrong_is_named_with_what_would_be_right() {
             "`9G` in `9G/s` is too large: at most 4294967295 bytes",
         ),
         ("1K/s", "got `1K`"),
+        ("1K/s --bytes --null", "--null is for lines"),
+        (
+            "60/min fixed per request --bytes",
+            "`per request` is for lines",
+        ),
+        ("1/s --outage open", "--redis <URL>"),
+        ("completions tcsh", "[possible values: bash,"),
         ("", "<POLICY>"),
     ] {
         let args: Vec<_> = args.split_whitespace().collect();
         let error = refused(&args);
         assert!(error.contains(expected), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn there_are_completions_for_each_shell_and_a_manual_page() {
+    for command in [
+        "completions bash",
+        "completions elvish",
+        "completions fish",
+        "completions powershell",
+        "completions zsh",
+        "man",
+    ] {
+        let args: Vec<_> = command.split(' ').collect();
+        let printed = run("", &args);
+        assert_eq!((printed.status, &*printed.err), (Some(0), ""));
+        let text = printed.text().replace('\\', "");
+        for option in ["by-key", "bytes", "rest"] {
+            assert!(text.contains(option), "{command}: {option}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod batches;
+mod bytes;
 mod ends;
 mod keys;
 mod lines;
@@ -10,6 +11,7 @@ mod plan;
 mod readme;
 #[cfg(feature = "redis")]
 mod redis;
+mod rest;
 mod slow_reader;
 mod support;
 mod terminal;

@@ -69,6 +69,16 @@ fn processes_share_the_limit_of_a_name() {
 }
 
 #[test]
+fn processes_share_the_bandwidth_of_a_name() {
+    let server = Server::start("bytes");
+    let url = server.url();
+    // 250 bytes pass at once.
+    let args = ["1K/s", "--bytes", "--redis", &url, "--name", "shared"];
+    let time = time_of(&["x".repeat(400).as_str(), &"x".repeat(400)], &args);
+    assert!(time >= Duration::from_millis(500), "{time:?}");
+}
+
+#[test]
 fn each_key_has_its_limit_in_redis() {
     let server = Server::start("keys");
     let url = server.url();
@@ -113,6 +123,7 @@ fn what_redis_cannot_keep_is_refused() {
         ),
         ("1/s --redis nothing", named, "is no URL of a Redis server"),
         ("1/s --redis redis://localhost", "", "--name"),
+        ("1M/s sliding --bytes", redis, "got 1048576"),
     ] {
         let args = policy.split(' ').chain(options.split_whitespace());
         let run = run("a\n", &args.collect::<Vec<_>>());

@@ -10,13 +10,22 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) const PACELINE: &str = env!("CARGO_BIN_EXE_paceline");
 
 pub(crate) fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new(PACELINE);
+    with_pipes(PACELINE, args)
+}
+
+fn with_pipes<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(program);
     command
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command
+}
+
+/// A line of a shell, in which `"$0"` is the command.
+pub(crate) fn shell(line: &str) -> Child {
+    with_pipes("sh", ["-c", line, PACELINE]).spawn().unwrap()
 }
 
 /// What a run has left.
@@ -59,6 +68,7 @@ pub(crate) fn run(input: impl AsRef<[u8]>, args: &[&str]) -> Run {
 /// A run with an input that stays open.
 pub(crate) struct Open {
     child: Child,
+    pub(crate) pid: Pid,
     pub(crate) stdin: ChildStdin,
     pub(crate) stdout: BufReader<ChildStdout>,
 }
@@ -72,6 +82,7 @@ impl Open {
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Self {
+            pid: Pid::from_child(&child),
             child,
             stdin,
             stdout,
@@ -92,8 +103,12 @@ impl Open {
         (0..count).map(|_| self.line()).collect()
     }
 
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(self.pid, signal).unwrap();
     }
 
     /// The status and standard error, when it has ended. It reads the rest of the output.
@@ -116,13 +131,17 @@ impl Open {
 
     /// The status and standard error, after the reader has closed the pipe.
     pub(crate) fn closed(self) -> (Option<i32>, String) {
-        let Self {
-            child,
-            stdin: _stdin,
-            stdout,
-        } = self;
-        drop(stdout);
-        let output = child.wait_with_output().unwrap();
+        drop(self.stdout);
+        let output = self.child.wait_with_output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), err)
+    }
+
+    /// The status and standard error, after the end of the input, when the reader has closed the pipe too.
+    pub(crate) fn both_closed(self) -> (Option<i32>, String) {
+        drop(self.stdin);
+        drop(self.stdout);
+        let output = self.child.wait_with_output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         (output.status.code(), err)
     }
