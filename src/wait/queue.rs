@@ -131,8 +131,8 @@ impl<R: Resource> Queue<R> {
             self.deferred.wake(task);
         }
         self.watch_head();
-        if !self.timeout.is_running() && self.waiters.has_second() {
-            // No waiter is in a runtime: the threads look themselves, whenever they ask.
+        if self.waiters.has_second() && (!self.timeout.is_running() || this_runtime().is_none()) {
+            // No waiter is in a runtime, or that runtime may not run: threads look themselves, whenever they ask.
             self.pass_over_late_head(answer.now);
         }
         if is_known {
