@@ -8,6 +8,7 @@ use crate::time::{Resolution, Tick, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
 use super::head_timeout::{HOLD, HeadTimeout};
+use super::priority::Ageing;
 use super::waiters::{Position, Ticket, Waiter, Waiters};
 use super::{Intent, Priority, Resource};
 
@@ -195,6 +196,15 @@ impl<R: Resource> Queue<R> {
             self.schedule_head(now);
         }
         done
+    }
+
+    /// Serves requests by their class. If the newest was first, another waiter is the head from now on.
+    pub(super) fn serve_by_class(&mut self, ageing: Option<Ageing>) {
+        let was_newest_first = self.waiters.is_newest_first();
+        self.waiters.serve_by_class(ageing);
+        if was_newest_first {
+            self.update(|_, _| ());
+        }
     }
 
     pub(super) fn wake_all(&mut self) {
