@@ -104,7 +104,7 @@ pub trait LimiterExt: Limiter + ByHand {
     /// itself while such a thread runs: on a paused clock it waits for ever.
     ///
     /// A future that is kept and never polled while it is the head of the queue is passed over, after about 10 ms if a request in a
-    /// runtime waits, and after about 200 ms if only threads do.
+    /// runtime waits, and after about 200 ms if only threads do, or if that runtime does not run.
     #[doc(alias("asBlocking", "blocking_acquire", "tryConsume"))]
     fn acquire_blocking(
         &self,

@@ -200,10 +200,11 @@ pub(crate) fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
         static REQUESTS: Cell<u8> = const { Cell::new(0) };
     }
     let requests = REQUESTS.get().wrapping_add(1);
-    REQUESTS.set(requests);
     if requests % REQUESTS_PER_STEP == 0 {
+        // Without a budget every further request of the task is pending, too, or a set of futures would go on with the others.
         ready!(poll_proceed(cx)).made_progress();
     }
+    REQUESTS.set(requests);
     Poll::Ready(())
 }
 

@@ -44,17 +44,14 @@ impl Hold {
         self.paused_until.since(now)
     }
 
-    /// A request takes `most` of what remains, if it costs more.
-    pub(super) const fn set_remaining(
-        &mut self,
-        now: Tick,
-        remaining: u32,
-        reset_in: Duration,
-        most: u32,
-    ) {
+    pub(super) const fn set_remaining(&mut self, now: Tick, remaining: u32, reset_in: Duration) {
         self.remaining = remaining;
         self.reset_at = now.after(reset_in);
-        self.most = most;
+    }
+
+    /// Whether a request takes 1 of what remains, whatever it costs.
+    pub(super) const fn count_requests(&mut self, is_per_request: bool) {
+        self.most = if is_per_request { 1 } else { u32::MAX };
     }
 
     /// Until when a request of this cost waits at the least.

@@ -151,6 +151,7 @@ impl<P: Policy> LimitState<P> {
     pub(super) fn retune(&mut self, now: Tick, policy: P) {
         let old = core::mem::replace(&mut self.policy, policy);
         self.is_tuned = true;
+        self.hold.count_requests(self.policy.is_per_request());
         if let Some(state) = &mut self.state {
             self.policy.retune(&old, state, now);
         }
@@ -169,12 +170,8 @@ impl<P: Policy> LimitState<P> {
 
     /// No more than `remaining` permits pass before `reset_in` is over.
     pub(super) fn set_remaining(&mut self, now: Tick, remaining: u32, reset_in: Duration) {
-        let most = if self.policy.is_per_request() {
-            1
-        } else {
-            u32::MAX
-        };
-        self.hold.set_remaining(now, remaining, reset_in, most);
+        self.hold.set_remaining(now, remaining, reset_in);
+        self.hold.count_requests(self.policy.is_per_request());
     }
 
     pub(super) fn resume(&mut self) {

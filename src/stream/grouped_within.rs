@@ -11,7 +11,7 @@ use crate::batch::{Group, Window};
 use crate::time::OutOfRange;
 
 use super::collector::Collector;
-use super::input::in_groups;
+use super::input::{in_groups, with_held};
 
 pin_project! {
     /// Stream for the [`grouped_within`](super::PaceStreamExt::grouped_within) method: groups by count or time, whichever
@@ -168,8 +168,9 @@ where
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let held = self.collector.accumulator.len() + usize::from(self.unweighed.is_some());
-        in_groups(self.collector.input.size_hint(), held, self.max_items)
+        let unweighed = usize::from(self.unweighed.is_some());
+        let items = with_held(self.collector.input.size_hint(), unweighed);
+        in_groups(items, self.collector.accumulator.len(), self.max_items)
     }
 }
 

@@ -201,8 +201,9 @@ where
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let held = self.collector.accumulator.len() + usize::from(self.unweighed.is_some());
-        let groups = in_groups(self.collector.input.size_hint(), held, self.max_items);
+        let unweighed = usize::from(self.unweighed.is_some());
+        let items = with_held(self.collector.input.size_hint(), unweighed);
+        let groups = in_groups(items, self.collector.accumulator.len(), self.max_items);
         with_held(groups, usize::from(self.error.is_some()))
     }
 }

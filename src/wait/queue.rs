@@ -8,6 +8,7 @@ use crate::time::{Resolution, Tick, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
 use super::head_timeout::{HOLD, HeadTimeout};
+use super::priority::Ageing;
 use super::waiters::{Position, Ticket, Waiter, Waiters};
 use super::{Intent, Priority, Resource};
 
@@ -131,8 +132,8 @@ impl<R: Resource> Queue<R> {
             self.deferred.wake(task);
         }
         self.watch_head();
-        if !self.timeout.is_running() && self.waiters.has_second() {
-            // No waiter is in a runtime: the threads look themselves, whenever they ask.
+        if self.waiters.has_second() && (!self.timeout.is_running() || this_runtime().is_none()) {
+            // No waiter is in a runtime, or that runtime may not run: threads look themselves, whenever they ask.
             self.pass_over_late_head(answer.now);
         }
         if is_known {
@@ -195,6 +196,15 @@ impl<R: Resource> Queue<R> {
             self.schedule_head(now);
         }
         done
+    }
+
+    /// Serves requests by their class. If the newest was first, another waiter is the head from now on.
+    pub(super) fn serve_by_class(&mut self, ageing: Option<Ageing>) {
+        let was_newest_first = self.waiters.is_newest_first();
+        self.waiters.serve_by_class(ageing);
+        if was_newest_first {
+            self.update(|_, _| ());
+        }
     }
 
     pub(super) fn wake_all(&mut self) {

@@ -144,7 +144,7 @@ impl<R: Resource> WaitQueue<R> {
     /// Serves requests by their class; the ageing stays as it is if none is given.
     pub(crate) fn serve_by_class(&self, ageing: Option<Duration>) -> Result<(), OutOfRange> {
         let ageing = ageing.map(Ageing::try_new).transpose()?;
-        self.locked(|queue| queue.waiters.serve_by_class(ageing));
+        self.locked(|queue| queue.serve_by_class(ageing));
         Ok(())
     }
 

@@ -53,8 +53,11 @@ fn check<S, T>(
     let mut adapter = build(stream::iter(1..=3).boxed());
     let (before, ended) = polled(&mut adapter);
     assert!(!ended, "{name} called no function");
+    let (least, most) = adapter.size_hint();
     let (after, ended) = polled(&mut adapter);
     assert!(ended, "{name}");
+    assert!(least <= after.len(), "{name}");
+    assert!(most.is_none_or(|most| after.len() <= most), "{name}");
     assert_eq!([items(before), items(after)].concat(), [1, 2, 3], "{name}");
 
     let mut adapter = build(stream::iter(1..=3).boxed());
@@ -101,11 +104,12 @@ async fn an_item_whose_function_panics_is_kept_and_comes_with_the_next_poll() {
     );
     let weigh = || {
         let mut weigh = panics_once();
-        move |item: &u32| u64::from(weigh(item))
+        // No two items have room in one group.
+        move |item: &u32| 2 * u64::from(weigh(item))
     };
     check(
         "grouped_weighted_within",
-        |items| items.grouped_weighted_within(2, WINDOW, weigh()),
+        |items| items.grouped_weighted_within(3, WINDOW, weigh()),
         |group| group,
         |adapter| adapter.into_parts(),
     );
@@ -114,7 +118,7 @@ async fn an_item_whose_function_panics_is_kept_and_comes_with_the_next_poll() {
         "grouped by weight, of a stream of results",
         |items| {
             let items = items.map(Ok::<u32, ()>).boxed();
-            items.try_grouped_weighted_within(2, WINDOW, weigh())
+            items.try_grouped_weighted_within(3, WINDOW, weigh())
         },
         |group| group.unwrap(),
         |adapter| {

@@ -273,6 +273,23 @@ fn threads_pass_over_a_future_that_is_kept_and_never_polled_though_nothing_runs_
 }
 
 #[test]
+fn threads_pass_over_the_tasks_of_a_runtime_that_does_not_run() {
+    let limit = Interval::every(ms(5)).shared();
+    limit.acquire_blocking(1, Duration::ZERO).unwrap();
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        for _ in 0..2 {
+            tokio::spawn(limit.acquire(1));
+        }
+        tokio::task::yield_now().await;
+    });
+    let waiting = limit.clone();
+    let thread = thread::spawn(move || waiting.acquire_blocking(1, Duration::from_secs(60)));
+    thread.join().unwrap().unwrap();
+    assert_eq!(limit.waiting(), 2);
+}
+
+#[test]
 fn a_blocked_thread_is_woken_when_its_line_is_closed() {
     let line = Line::new(Interval::every(Duration::from_secs(3_600)).shared());
     line.acquire_blocking(1, Duration::MAX).unwrap();

@@ -91,6 +91,15 @@ async fn a_cancelled_urgent_request_leaves_the_order_of_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_first_class_ends_newest_first_for_those_that_wait_too() {
+    let limit = used(100).with_newest_first(ms(0));
+    let passed = spawned([(); 3].map(|()| limit.acquire_within(1, ms(1_000))));
+    sleep(150).await;
+    let _urgent = limit.clone().with_priority(High);
+    assert_eq!(passed.await, [200, 300, 100]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_urgent_head_that_is_not_polled_is_passed_over() {
     let limit = used(100);
     let kept = queued(limit.clone().with_priority(High).acquire_one());

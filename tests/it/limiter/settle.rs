@@ -407,6 +407,19 @@ async fn what_remains_is_counted_in_requests_where_the_policy_counts_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_remains_is_counted_as_new_parameters_count() {
+    let of = |text: &str| text.parse::<AnyPolicy>().unwrap();
+    let (requests, costs) = (of("100/min fixed per request"), of("100/min fixed"));
+    for (old, new, passes) in [(&requests, &costs, 1), (&costs, &requests, 5)] {
+        let limit = old.clone().shared();
+        limit.set_remaining(5, ms(5_000));
+        limit.retune(new.clone());
+        let passed = (0..9).filter(|_| limit.try_acquire(3).is_pass()).count();
+        assert_eq!(passed, passes, "{new:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_that_wakes_long_after_the_reset_passes_then() {
     let limit = Interval::every(ms(1_000)).shared();
     limit.set_remaining(0, ms(3_000));

@@ -64,6 +64,12 @@ yields! {
         }
     };
 
+    requests_in_a_set_of_futures_yield: async {
+        let limit = plenty().shared();
+        let requests = items().map(|_| limit.acquire(1)).buffer_unordered(100);
+        requests.for_each(async |passed| passed.unwrap()).await;
+    };
+
     requests_by_key_yield: async {
         let limits = plenty().keyed::<u32>();
         for _ in 0..REQUESTS {
