@@ -47,7 +47,7 @@ end
 --
 -- The epoch is since when the server has its states. Its key never expires, so a server without it has lost everything. It is
 -- negative until a client knows another one: then it was not the first. It is read for a state that is missing, and for a client
--- that does not know it. Its key is not in KEYS, because a client may have no right to it. Such a client is told 1.
+-- that does not know it. Its key is not in KEYS, because a client may have no right to read or to write it. Such a client is told 1.
 local epoch, seen = nil, 0
 local function may_be_lost(life)
   if not epoch then
@@ -57,9 +57,9 @@ local function may_be_lost(life)
     epoch = read or 0
     if kept == false then epoch = -server_now end
     if epoch < 0 and known_epoch > 1 and known_epoch ~= -epoch then epoch = -epoch end
+    if epoch ~= 0 and epoch ~= read and redis.pcall('SET', key, string.format('%d', epoch)).err then epoch = 0 end
     seen = epoch < 0 and -epoch or epoch
     if key and epoch == 0 then seen = 1 end
-    if epoch ~= 0 and epoch ~= read then redis.pcall('SET', key, string.format('%d', epoch)) end
   end
   return epoch > 0 and server_now < epoch + life and server_now > epoch - life
 end

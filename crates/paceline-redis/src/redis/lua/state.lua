@@ -83,7 +83,8 @@ end
 -- it was set back by more, or a server that is behind has taken over, the state counts as lost. Other clients then remember times
 -- that are ahead just as far. They say nothing about a state that was written since.
 local function time_of(at, life, settles_at, written_at)
-  if not at then return server_now, server_now < settles_at or may_be_lost(life), 0 end
+  -- The epoch is read in any case, since other clients may not know of the loss.
+  if not at then return server_now, may_be_lost(life) or server_now < settles_at, 0 end
   if at > server_now + life then return server_now, true, at - server_now end
   local is_from_before = written_at > server_now + life and at <= server_now
   return max(server_now, at), at < written_at and not is_from_before, 0

@@ -52,6 +52,26 @@ async fn a_flush_is_noticed_by_a_process_that_did_not_use_the_key() {
     assert_eq!(other.stats().lost_states, 1);
 }
 
+/// That process remembers the key, and would not have to know of the flush to refuse it.
+#[tokio::test]
+async fn a_flush_is_noticed_by_a_process_that_starts_after_another_has_asked() {
+    let server = Server::start().await;
+    let url = server.url();
+    let users = async || {
+        let redis = redis(&url, OutagePolicy::closed()).await;
+        redis.keyed("users", log(3)).unwrap()
+    };
+    let one = users().await;
+    let ann = one.at("ann").unwrap();
+    passed(ann.try_acquire(2).await);
+    passed(one.at("bob").unwrap().try_acquire(3).await);
+
+    server.flush_all().await;
+    denied(ann.try_acquire(1).await);
+    let later = users().await;
+    denied(later.at("bob").unwrap().try_acquire(1).await);
+}
+
 /// That process takes the server for a new one.
 #[tokio::test]
 async fn a_flush_is_noticed_though_a_process_that_has_just_started_asks_first() {

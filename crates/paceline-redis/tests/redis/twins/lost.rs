@@ -281,3 +281,21 @@ fn after_a_new_epoch_a_missing_state_counts_as_spent_for_as_long_as_it_could_hav
         assert_eq!((answer.passed, answer.epoch), (1, 0), "{subject:?}");
     }
 }
+
+/// It cannot write one, so each missing state would be found after a new one.
+#[test]
+fn for_a_client_that_may_read_the_epoch_only_it_is_never_new() {
+    let mut store = Store::start();
+    let rules = ["resetkeys", "~at*", "%R~*:epoch"];
+    store.cli::<()>(&[&["ACL", "SETUSER", "default"], &rules[..]].concat());
+    for subject in of_every_kind(4, MINUTE) {
+        let mut known = 0;
+        for now in [NOW, NOW + HOUR, NOW + 2 * HOUR] {
+            let limit = LimitArgs::new(&format!("at {now}"), &subject.numbers());
+            let answer = store.ask(&Question::ask(now, 1).epoch(known), &[limit]);
+            assert!(!answer.lost[0], "{subject:?} at {now}");
+            known = answer.epoch;
+        }
+        store.flush();
+    }
+}
