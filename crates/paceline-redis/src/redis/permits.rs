@@ -49,8 +49,8 @@ type PoolsByKey = HashMap<Box<str>, Weak<LeasePool<Connector>>>;
 ///
 /// * **Bound**: Redis never has more than n leases that have not ended, by its own clock; the clocks of the processes do not
 ///   matter. More can be in use only if a holder continues after its lease is [lost](Lease#it-can-be-lost), or while leases
-///   are granted without Redis. If the server's clock goes back, the lease of a dead process ends later: by that step, and at
-///   most by the time of a lease.
+///   are held that were granted without Redis: when it is back, the process that asks first may get all n beside those of others.
+///   If the server's clock goes back, the lease of a dead process ends later: by that step, and at most by the time of a lease.
 /// * **Order**: first come, first served in one process. Processes [take turns](#turns). `try_acquire` overtakes no waiter of any
 ///   process.
 /// * **Round trips**: requests, renewals and releases of the same time share one round trip. One is under way at a time.
