@@ -1,4 +1,4 @@
-//! A `Line` knows only the limiter trait. It keeps a waker for each request that waits, under a lock that is never held
+//! A `Line` knows only the trait of a limiter, or of permits (`concurrency/line.rs`). It keeps a waker for each request that waits, under a lock that is never held
 //! while the limiter is asked. When the line is full, a request asks with `poll_try`, so it never enters the queue. `close`
 //! sets a flag and wakes all. A request reads the flag before it asks, and again under the lock when it takes its place, so
 //! none sleeps through the end.
@@ -59,8 +59,8 @@ use super::{Gate, Limiter, Limits, Obey, Settle, TooCostly};
 ///
 /// It is asked with the verbs of [`LimiterExt`](super::LimiterExt), and every request can fail. Streams take it with
 /// [`try_pace`](crate::stream::PaceStreamExt::try_pace), which ends with the error. Around [`Limits`], such as a
-/// [`Keyed`](super::Keyed), it is one line for all keys. Around permits it [waits for one](Self::acquire_permit), and is a
-/// [`crate::concurrency::Admit`] itself.
+/// [`Keyed`](super::Keyed), it is one line for all keys. Around permits it [waits for
+/// a permit](Self::acquire_permit), and [admits](crate::concurrency::Admit) work itself.
 ///
 /// # Cancel safety
 ///

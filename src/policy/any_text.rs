@@ -215,10 +215,10 @@ impl<'a> Words<'a> {
         if text.ends_with('/') {
             text = self.with_next(text);
         }
-        match text.rsplit_once('/') {
-            Some(_) => self.period(text),
-            None => text,
+        if text.contains('/') {
+            text = self.period(text);
         }
+        text
     }
 
     /// `text`, and the unit that follows its number after a blank.
@@ -274,19 +274,15 @@ impl<'a> Words<'a> {
     fn aligned(&mut self, limit: u32, alignment: Alignment) -> Parsed<AlignedWindow> {
         let window = AlignedWindow::try_new(limit, alignment);
         let window = window.map_err(|error| self.error(error.to_string()))?;
-        let Some(offset) = self
-            .next()
-            .to_ascii_lowercase()
-            .strip_prefix("utc")
-            .map(str::to_owned)
-        else {
+        let split = self.next().split_at_checked(3);
+        let Some((_, offset)) = split.filter(|(utc, _)| utc.eq_ignore_ascii_case("utc")) else {
             self.expected.push("utc+hh:mm");
             return Ok(window);
         };
-        let seconds = seconds_of(&offset).ok_or_else(|| {
+        let seconds = seconds_of(offset).ok_or_else(|| {
             self.error(format!(
                 "write an offset as utc+02:00 or utc-8, got `utc{}`",
-                shortened(&offset)
+                shortened(offset)
             ))
         })?;
         let window = window.try_with_utc_offset(seconds);

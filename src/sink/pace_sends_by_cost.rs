@@ -82,8 +82,8 @@ impl<S, L: Limiter, F, Item> PaceSendsByCost<S, L, F, Item> {
         (sink, held.or(self.uncosted))
     }
 
-    /// The part that paces, which holds the item whose cost could not be told before.
-    fn paced(self: Pin<&mut Self>) -> Pin<&mut PaceSends<S, L, Item>>
+    /// Asks for the cost that a panic has left open, and hands the item to the paced sink, which is returned.
+    fn settle_uncosted(self: Pin<&mut Self>) -> Pin<&mut PaceSends<S, L, Item>>
     where
         S: Sink<Item>,
         L: Limiter<Error = Infallible>,
@@ -109,7 +109,7 @@ where
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         ready!(poll_turn(cx));
-        self.paced().poll_sendable(cx)
+        self.settle_uncosted().poll_sendable(cx)
     }
 
     fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), Self::Error> {
@@ -126,13 +126,13 @@ where
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        let mut paced = self.paced();
+        let mut paced = self.settle_uncosted();
         ready!(paced.as_mut().poll_send_held(cx))?;
         paced.poll_flush(cx).map_err(SendError::Inner)
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        let mut paced = self.paced();
+        let mut paced = self.settle_uncosted();
         ready!(paced.as_mut().poll_send_held(cx))?;
         paced.poll_close(cx).map_err(SendError::Inner)
     }
