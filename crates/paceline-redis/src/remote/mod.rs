@@ -31,11 +31,11 @@
 //! forgotten without loss.
 //!
 //! **Failing.** A deadline is around everything, also around waiting for a connection. It starts with the call, and anew
-//! with each answer: only silence is a failure, and one for all calls under way. Time without the processor is none. The breaker counts failures; a fault (the
-//! server is well and refuses) is none. An outage is over when a call was answered: a connection alone ends nothing. The
-//! client library's own retries are not used: they repeat what may have been counted. Where the error says that nothing was
-//! done, the call is made again. The reply to a failed call is awaited for up to a second: what it took is returned, unless
-//! the outage policy may have passed as much.
+//! with each answer: only silence is a failure, and one for all calls under way. Time without the processor is none. The
+//! breaker counts failures; a fault (the server is well and refuses) is none. An outage is over when a call was answered:
+//! a connection alone ends nothing. The client library's own retries are not used: they repeat what may have been
+//! counted. Where the error says that nothing was done, the call is made again. The reply to a failed call is awaited for
+//! up to a second: what it took is returned, unless the outage policy may have passed as much.
 //!
 //! **An insurance** is the policy's part for one replica, in memory, with everything spent at the instant the outage began.
 //! So all replicas together stay inside the limit over that edge. Over the other edge they do since after an outage in
