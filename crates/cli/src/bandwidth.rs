@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use paceline::policy::{AnyPolicy, Policy, TokenBucket};
+use paceline::policy::{AnyKind, AnyPolicy, Policy, TokenBucket};
 use paceline::time::{Rate, Tick};
 
 use crate::Failure;
@@ -15,12 +15,13 @@ const MADE_UP_FOR: Duration = Duration::from_millis(250);
 /// The policy of bytes that are copied. A rate alone is spread evenly over its time: it is a bandwidth.
 pub(crate) fn policy(limit: &Limit, starts_full: bool) -> Result<AnyPolicy, Failure> {
     let policy = crate::policy::policy(limit, true)?;
-    if policy.to_string().contains("per request") {
+    if policy.limits().iter().any(|limit| limit.per_request) {
         let message = "`per request` is for lines: leave it out, or leave --bytes out";
         return Err(Failure::Argument(message.to_owned()));
     }
-    let words = limit.policy.iter().flat_map(|text| text.split_whitespace());
-    let is_rate = words.count() == 1 && limit.burst.is_none();
+    let mut words = limit.policy.iter().flat_map(|text| text.split_whitespace());
+    let is_rate = matches!(policy.limits(), [only] if matches!(only.kind, AnyKind::Log(_)))
+        && !words.any(|word| word.eq_ignore_ascii_case("sliding"));
     let Some(quota) = policy.quota().filter(|_| is_rate) else {
         return Ok(policy);
     };
@@ -60,7 +61,8 @@ mod tests {
         for (text, expected) in [
             ("1M/s", "1048576/s burst 262144 start 0"),
             ("3/h", "3/h burst 1 start 0"),
-            ("1M/s sliding", "1048576/s sliding"),
+            ("1M / s", "1048576/s burst 262144 start 0"),
+            ("1M/s Sliding", "1048576/s sliding"),
             ("1K/s and 1M/h", "1024/s sliding and 1048576/h sliding"),
             ("unlimited", "unlimited"),
         ] {
