@@ -6,7 +6,7 @@ use crate::policy::{Decision, Policy, SlidingLog};
 use crate::time::Tick;
 
 use super::client::Client;
-use super::clients::Clients;
+use super::clients::{Clients, OVERFLOW};
 use super::{ClientShare, ClientTerms, Cycle, FairShare, Newcomers};
 
 /// How many clients may be sized anew in a cycle because of newcomers and large requests, before each costs decisions.
@@ -98,7 +98,7 @@ impl Accounts {
         let smoothing = self.share.smoothing();
         self.clients
             .for_each(|client| client.end_cycle(elapsed - 1, smoothing));
-        self.clients.forget_idle(self.share.forgets_after());
+        self.clients.forget(&self.share);
         self.begin_cycle(elapsed);
         true
     }
@@ -123,6 +123,12 @@ impl Accounts {
                 .size_without_dividing(slot, self.share.capacity());
         }
         slot
+    }
+
+    /// Whether a client without a share of its own would be counted into the overflow client, which is there already.
+    pub(crate) fn is_full(&self) -> bool {
+        let most = self.share.max_clients() as usize;
+        self.clients[OVERFLOW].is_known && self.clients.bounded >= most
     }
 
     /// Goes on with other terms of a client, from the next division on.
@@ -881,6 +887,57 @@ mod tests {
     }
 
     #[test]
+    fn a_client_with_its_own_share_finds_room_and_takes_none() {
+        let own = ClientTerms::new().with_own_share(true);
+        let mut accounts = accounts(RULE.try_with_max_clients(2).unwrap(), 2);
+        assert_eq!(accounts.join(own), 3);
+        assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
+        assert_eq!(accounts.join(own), 4);
+        assert_eq!(sizes(&accounts), [8; 5]);
+        // One that loses it counts, and one that gets it does not.
+        accounts.set_terms(4, ClientTerms::new());
+        accounts.set_terms(1, own);
+        accounts.set_terms(2, own);
+        assert!(!accounts.is_full());
+        assert_eq!(accounts.join(ClientTerms::new()), 5);
+        assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
+        assert!(accounts.is_full());
+        let _ = accounts.advance(at(2_000));
+        assert_eq!(accounts.forgotten(), [1, 2, 3, 4, 5]);
+        assert_eq!(ask_newcomers(&mut accounts, 3), [5, 4, OVERFLOW]);
+    }
+
+    /// The slots of so many new clients.
+    fn ask_newcomers(accounts: &mut Accounts, clients: u32) -> Vec<u32> {
+        let slots = (0..clients).map(|_| accounts.join(ClientTerms::new()));
+        slots.collect()
+    }
+
+    #[test]
+    fn with_a_bound_of_none_all_share_one_size_but_for_those_with_their_own() {
+        let mut accounts = accounts(RULE.try_with_max_clients(0).unwrap(), 0);
+        assert_eq!(ask_newcomers(&mut accounts, 2), [OVERFLOW; 2]);
+        assert_eq!(accounts.join(ClientTerms::new().with_own_share(true)), 1);
+        assert_eq!(sizes(&accounts), [20, 20]);
+    }
+
+    #[test]
+    fn a_lower_bound_holds_from_the_next_cycle_on_for_those_that_do_not_wait() {
+        let mut accounts = accounts(RULE, 4);
+        accounts.set_terms(3, ClientTerms::new().with_own_share(true));
+        accounts.set_waiting(4, 1);
+        accounts.retune(RULE.try_with_max_clients(1).unwrap(), at(10));
+        assert_eq!(ask(&mut accounts, 2, 1, 50), 1);
+        let _ = accounts.advance(at(100));
+        assert_eq!(accounts.forgotten(), [2], "the oldest stays");
+        assert_eq!(accounts.slots(), [1, 3, 4]);
+        assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
+        accounts.set_waiting(4, 0);
+        let _ = accounts.advance(at(200));
+        assert_eq!(accounts.forgotten(), [4]);
+    }
+
+    #[test]
     fn random_clients_in_one_cycle_pass_the_capacity_and_no_more() {
         for (at_most, max_clients) in [(0, 5), (1, 5), (3, 1_000)] {
             let newcomers = Newcomers::EndCycle { at_most };
@@ -1240,7 +1297,7 @@ mod tests {
                 .try_with_reservation(random.u32(..=10) * 1_000)
                 .unwrap()
                 .with_division([Division::Proportional, Division::MaxMin][random.usize(..2)])
-                .try_with_max_clients(random.u32(1..9))
+                .try_with_max_clients(random.u32(..9))
                 .unwrap()
                 .try_forgetting_after(random.u32(1..5))
                 .unwrap()
@@ -1304,6 +1361,7 @@ mod tests {
             let slot = if slots.is_empty() || self.random.u8(..8) == 0 {
                 let weight = self.random.u32(1..4);
                 let terms = ClientTerms::new().try_with_weight(weight).unwrap();
+                let terms = terms.with_own_share(self.random.u8(..8) == 0);
                 self.on_both(|accounts| accounts.join(terms))
             } else {
                 slots[self.random.usize(..slots.len())]

@@ -67,7 +67,7 @@ impl Claim {
     }
 }
 
-/// On which terms a client shares a capacity: its weight, and bounds on what it lends and borrows.
+/// On which terms a client shares a capacity: its weight, bounds on what it lends and borrows, and whether it always finds room.
 ///
 /// The bounds apply to exact sizes, before they become whole numbers. A whole size differs from the exact one by less than one
 /// permit.
@@ -76,6 +76,7 @@ pub struct ClientTerms {
     weight: NonZeroU32,
     most_lent: Option<u32>,
     most_borrowed: Option<u32>,
+    has_own_share: bool,
 }
 
 impl ClientTerms {
@@ -86,6 +87,7 @@ impl ClientTerms {
             weight: NonZeroU32::MIN,
             most_lent: None,
             most_borrowed: None,
+            has_own_share: false,
         }
     }
 
@@ -119,6 +121,14 @@ impl ClientTerms {
         self
     }
 
+    /// Sets whether the client has a share of its own however many clients there are. It then does not count against
+    /// [`max_clients`](super::FairShare::try_with_max_clients). Default: `false`.
+    #[must_use]
+    pub const fn with_own_share(mut self, has_own_share: bool) -> Self {
+        self.has_own_share = has_own_share;
+        self
+    }
+
     pub(super) const fn without_bounds(mut self) -> Self {
         (self.most_lent, self.most_borrowed) = (None, None);
         self
@@ -140,6 +150,12 @@ impl ClientTerms {
     #[must_use]
     pub const fn most_borrowed(&self) -> Option<u32> {
         self.most_borrowed
+    }
+
+    /// Whether the client has a share of its own however many clients there are.
+    #[must_use]
+    pub const fn has_own_share(&self) -> bool {
+        self.has_own_share
     }
 }
 

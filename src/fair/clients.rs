@@ -7,6 +7,7 @@ use crate::time::Tick;
 
 use super::client::Client;
 use super::divide::{Shares, Want};
+use super::fair_share::MOST_CLIENTS;
 use super::{ClientTerms, FairShare};
 
 /// The slot that clients beyond the bound share.
@@ -21,6 +22,8 @@ pub(super) struct Clients {
     free: Vec<u32>,
     forgotten: Vec<u32>,
     weights: u64,
+    /// How many clients count against the bound.
+    pub(super) bounded: usize,
     /// The sum of all sizes. It is the capacity, or more while newcomers came for whom it was not divided anew.
     sized: u64,
     /// What can be taken back at once: the sum of all that is borrowed and unspent.
@@ -31,7 +34,7 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new() -> Self {
-        let mut overflow = Client::new(ClientTerms::new());
+        let mut overflow = Client::new(OF_OVERFLOW);
         overflow.is_known = false;
         Self {
             slots: vec![overflow],
@@ -39,6 +42,7 @@ impl Clients {
             free: Vec::new(),
             forgotten: Vec::new(),
             weights: 0,
+            bounded: 0,
             sized: 0,
             reclaimable: 0,
             lenders: None,
@@ -62,18 +66,19 @@ impl Clients {
 
     /// The slot of a new client, whose size is still 0, or [`OVERFLOW`] if there are too many.
     pub(super) fn add(&mut self, terms: ClientTerms, max_clients: u32) -> u32 {
-        let own = self.order.len() - usize::from(self[OVERFLOW].is_known);
-        let (slot, client) = if own >= max_clients as usize {
-            (OVERFLOW, Client::new(ClientTerms::new()))
-        } else {
+        let is_in_bound = terms.has_own_share() || self.bounded < max_clients as usize;
+        let (slot, client) = if is_in_bound && self.order.len() < MOST_CLIENTS as usize {
             let unused = u32::try_from(self.slots.len()).unwrap_or(OVERFLOW);
             (self.free.pop().unwrap_or(unused), Client::new(terms))
+        } else {
+            (OVERFLOW, Client::new(OF_OVERFLOW))
         };
         if slot == OVERFLOW && self[OVERFLOW].is_known {
             return OVERFLOW;
         }
         self.order.push(slot);
         self.weights += u64::from(client.terms.weight());
+        self.bounded += usize::from(!client.terms.has_own_share());
         if slot as usize == self.slots.len() {
             self.slots.push(client);
         } else {
@@ -87,6 +92,8 @@ impl Clients {
         let old = mem::replace(&mut self[slot].terms, terms);
         self.weights -= u64::from(old.weight());
         self.weights += u64::from(terms.weight());
+        self.bounded += usize::from(old.has_own_share());
+        self.bounded -= usize::from(terms.has_own_share());
     }
 
     /// The slots of the clients that were forgotten since the last call. They are used again from now on.
@@ -95,14 +102,19 @@ impl Clients {
         mem::take(&mut self.forgotten)
     }
 
-    /// Forgets the clients that had no request in this number of cycles.
-    pub(super) fn forget_idle(&mut self, idle_cycles: u32) {
+    /// Forgets idle clients, and the youngest ones beyond the bound, unless they wait: it may be lower than before.
+    pub(super) fn forget(&mut self, share: &FairShare) {
         let (slots, forgotten) = (&mut self.slots, &mut self.forgotten);
-        let weights = &mut self.weights;
+        let (weights, mut bounded) = (&mut self.weights, 0);
         self.order.retain(|slot| {
             let client = &mut slots[*slot as usize];
-            client.is_known = !client.is_idle_for(idle_cycles);
-            if !client.is_known {
+            let is_bounded = !client.terms.has_own_share();
+            let is_beyond = is_bounded && bounded >= share.max_clients() as usize;
+            client.is_known = !client.is_idle_for(share.forgets_after())
+                && (!is_beyond || client.waiting > 0 || client.is_overdrawn());
+            if client.is_known {
+                bounded += usize::from(is_bounded);
+            } else {
                 *weights -= u64::from(client.terms.weight());
             }
             if !client.is_known && *slot != OVERFLOW {
@@ -110,6 +122,7 @@ impl Clients {
             }
             client.is_known
         });
+        self.bounded = bounded;
     }
 
     /// What a client below its default share can get at once.
@@ -305,6 +318,9 @@ impl IndexMut<u32> for Clients {
         &mut self.slots[slot as usize]
     }
 }
+
+/// The overflow client is beside the bound.
+const OF_OVERFLOW: ClientTerms = ClientTerms::new().with_own_share(true);
 
 fn default_of(client: &Client, capacity: u32, weights: u64) -> u32 {
     let weight = u64::from(client.terms.weight());

@@ -135,18 +135,13 @@ impl FairShare {
     }
 
     /// Sets how many clients have a share of their own. Default: 1,000. All others together are one more client, so that invented
-    /// names gain no capacity.
+    /// names gain no capacity. Clients [with their own share](super::ClientTerms::with_own_share) do not count, and with 0 no others
+    /// have one.
     ///
     /// # Errors
     ///
-    /// If it is zero, or more than 10,000,000.
+    /// If it is more than 10,000,000.
     pub const fn try_with_max_clients(mut self, max_clients: u32) -> Result<Self, OutOfRange> {
-        if max_clients == 0 {
-            return Err(OutOfRange::new(
-                "max_clients",
-                "a fair share needs at least 1 client, got 0",
-            ));
-        }
         if max_clients > MOST_CLIENTS {
             return Err(OutOfRange::new(
                 "max_clients",
@@ -210,7 +205,8 @@ impl FairShare {
     /// Sets whether the permits of a client are spread over the cycle. Default: `false`.
     ///
     /// With it, no half-open window of the length of a cycle holds more than the capacity, wherever it begins. It costs 16 bytes for
-    /// each instant within the last cycle at which a request passed.
+    /// each instant within the last cycle at which a request passed. It is for requests that wait: without waiting, a request that comes
+    /// sooner than cycle / size after the last one of its client is refused, although the client is inside its share.
     #[must_use]
     pub const fn with_pacing(mut self, paces: bool) -> Self {
         self.paces = paces;
@@ -247,7 +243,7 @@ impl FairShare {
         self.newcomers
     }
 
-    /// How many clients have a share of their own.
+    /// How many clients have a share of their own, beside those whose terms say so.
     #[must_use]
     pub const fn max_clients(&self) -> u32 {
         self.max_clients
@@ -287,4 +283,4 @@ impl FairShare {
 }
 
 /// Up to here the sums of a division are exact in 128 bits.
-const MOST_CLIENTS: u32 = 10_000_000;
+pub(super) const MOST_CLIENTS: u32 = 10_000_000;

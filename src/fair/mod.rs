@@ -78,7 +78,8 @@
 //!   the default share. What the cycle does not have is spent in later cycles, and nothing else of the client passes before.
 //! * A debtor takes back only what it does not repay.
 //! * A client without a request in [10 cycles](FairShare::try_forgetting_after) is forgotten. Those beyond
-//!   [1,000 clients](FairShare::try_with_max_clients) share one size, as one more client.
+//!   [1,000 clients](FairShare::try_with_max_clients) share one size, as one more client, but for clients
+//!   [with their own share](ClientTerms::with_own_share).
 //!
 //! # Window bound
 //!

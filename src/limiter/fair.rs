@@ -71,8 +71,9 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 ///
 /// A client costs its key twice, about 200 bytes, and while requests wait, a few hundred bytes more. A client without a request is
 /// forgotten after [`try_forgetting_after`](FairShare::try_forgetting_after) cycles; one with a waiter is not. There are at most
-/// [`try_with_max_clients`](FairShare::try_with_max_clients) clients, and one more for all others together, who share one queue, too. There is
-/// no background task: the next request, or a look at [`shares`](Self::shares), begins the cycles that are due.
+/// [`try_with_max_clients`](FairShare::try_with_max_clients) clients, those [with their own share](ClientTerms::with_own_share), and
+/// one more for all others together, who share one queue, too. There is no background task: the next request, or a look at
+/// [`shares`](Self::shares), begins the cycles that are due.
 ///
 /// # Cost
 ///
@@ -116,8 +117,9 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         }
     }
 
-    /// Each client shares on the terms that `terms_of` returns. It is called when a client is new, and for all clients by
-    /// [`retune`](Self::retune), under a lock: it must not use this limit. To be called before there are clients.
+    /// Each client shares on the terms that `terms_of` returns. It is called when a client is new, for each request of one beyond the
+    /// largest number of clients, and for all clients by [`retune`](Self::retune), under a lock: it must not use this limit. To be
+    /// called before there are clients.
     ///
     /// ```
     /// use paceline::fair::{FairShare, ClientTerms};
@@ -393,7 +395,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
 /// Changes while it is used.
 impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// Goes on with other parameters, and asks for the terms of all clients again. The clients stay, and what was spent in this cycle
-    /// stays spent. The change takes effect at once, for queued requests too.
+    /// stays spent. The change takes effect at once, for queued requests too. Of a lower number of clients, the youngest ones beyond it
+    /// are forgotten at the next cycle.
     ///
     /// ```
     /// use paceline::fair::FairShare;

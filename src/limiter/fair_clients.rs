@@ -219,7 +219,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         }
         let slot = match key.find_in(&self.slots) {
             Some((_, slot)) => *slot,
-            None if intent == Intent::Peek && !self.is_full() => {
+            None if intent == Intent::Peek && self.newcomer(key).is_some() => {
                 let decision = self.look(key, |accounts, slot| accounts.peek(slot, cost, now));
                 return Reply::Decided(decision);
             }
@@ -352,13 +352,12 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
     /// Remembers a new client, or counts it into the overflow client.
     #[cold]
     fn join<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> u32 {
-        if self.is_full() {
+        let Some((key, terms)) = self.newcomer(key) else {
             return OVERFLOW;
-        }
+        };
         // Whole numbers are rounded in another way, so that a size may become larger by one.
         self.has_to_wake = true;
-        let key = key.to_key();
-        let slot = self.accounts.join((self.terms_of)(&key));
+        let slot = self.accounts.join(terms);
         if slot != OVERFLOW {
             if slot as usize == self.clients.len() {
                 self.clients.push(Client::new());
@@ -369,10 +368,12 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         slot
     }
 
-    /// Whether there is no room for a new client, and some have found none already.
-    fn is_full(&self) -> bool {
-        let has_overflow = self.accounts.slots().len() > self.slots.len();
-        has_overflow && self.slots.len() >= self.share().max_clients() as usize
+    /// The key and the terms of a client that is not known; `None` if it is counted into the overflow client.
+    fn newcomer<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<(K, ClientTerms)> {
+        let key = key.to_key();
+        let terms = (self.terms_of)(&key);
+        let has_room = terms.has_own_share() || !self.accounts.is_full();
+        has_room.then_some((key, terms))
     }
 
     /// Reads the account of a client, or the account of a new client.
@@ -384,11 +385,11 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         if let Some((_, slot)) = key.find_in(&self.slots) {
             return look(&self.accounts, *slot);
         }
-        if self.is_full() {
+        let Some((_, terms)) = self.newcomer(key) else {
             return look(&self.accounts, OVERFLOW);
-        }
+        };
         let mut accounts = self.accounts.clone();
-        let slot = accounts.join((self.terms_of)(&key.to_key()));
+        let slot = accounts.join(terms);
         look(&accounts, slot)
     }
 }

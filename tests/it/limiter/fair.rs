@@ -290,6 +290,73 @@ async fn a_client_beyond_the_bound_takes_the_room_of_a_forgotten_one() {
     assert_eq!(keys, [Some("b")]);
 }
 
+/// Ten clients, and one that has its own share if it is in the list: 50 of 61 parts.
+fn with_own_share(list: &Arc<Mutex<Vec<&'static str>>>) -> Fair<String> {
+    let list = Arc::clone(list);
+    let share = FairShare::new(100, CYCLE).try_with_max_clients(10).unwrap();
+    Fair::new(share).with_terms(move |client: &String| {
+        let is_listed = list.lock().unwrap().contains(&client.as_str());
+        let weight = if is_listed { 50 } else { 1 };
+        let terms = ClientTerms::new().try_with_weight(weight).unwrap();
+        terms.with_own_share(is_listed)
+    })
+}
+
+/// How many of these requests pass: `each` of 500 new clients, then 30 of a listed one.
+fn pass_after_made_up(clients: &Fair<String>, round: u32, each: u32, client: &str) -> usize {
+    for made_up in 0..500 * each {
+        let _ = clients.try_acquire(&format!("{round}-{}", made_up / each), 1);
+    }
+    let pass = |client: &str| clients.try_acquire(client, 1).is_pass();
+    (0..30).filter(|_| pass(client)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_its_own_share_has_it_whatever_clients_come_first() {
+    for each in [1, 50] {
+        let clients = with_own_share(&Arc::new(Mutex::new(vec!["shop"])));
+        for round in 0..30 {
+            let passed = pass_after_made_up(&clients, round, each, "shop");
+            // In the cycle in which it is new, others may have spent the capacity before it came.
+            let is_late = round == 0 && each > 1;
+            assert_eq!(passed, if is_late { 0 } else { 30 }, "cycle {round}");
+            assert_eq!(clients.len(), 12, "ten, the listed one, and all others");
+            sleep(100).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retune_gives_and_takes_a_share_of_its_own() {
+    let list = Arc::new(Mutex::new(vec![]));
+    let clients = with_own_share(&list);
+    let mut rounds = 0..;
+    let mut passed = || pass_after_made_up(&clients, rounds.next().unwrap(), 50, "shop");
+    for _ in 0..3 {
+        assert_eq!(passed(), 0);
+        sleep(100).await;
+    }
+    let size = |client: &str| clients.status(client).unwrap().quota.unwrap().permits;
+    assert_eq!(size("shop"), size("any"), "they share it");
+
+    list.lock().unwrap().push("shop");
+    clients.retune(clients.share());
+    assert!(clients.peek("shop", 30).is_pass(), "it is looked for alone");
+    assert_eq!(size("shop"), 82, "50 of 61 parts of 100");
+    for _ in 0..3 {
+        let _ = passed();
+        sleep(100).await;
+        assert_eq!(passed(), 30);
+        assert_eq!(clients.len(), 12);
+    }
+
+    list.lock().unwrap().clear();
+    clients.retune(clients.share());
+    sleep(100).await;
+    assert_eq!(clients.len(), 11, "the youngest one goes");
+    assert_eq!(passed(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idle_client_is_forgotten_with_its_queue() {
     let share = FairShare::new(4, CYCLE).try_forgetting_after(2);
