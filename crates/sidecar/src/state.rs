@@ -33,6 +33,10 @@ pub(crate) struct Counts {
     pub(crate) connections_late: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) anonymous: AtomicU64,
+    /// Without a valid id, and passed: the share is not enforced for them. They have another outcome, too.
+    pub(crate) anonymous_passed: AtomicU64,
+    /// The client left before the head of its response was there.
+    pub(crate) cancelled: AtomicU64,
     pub(crate) bad_requests: AtomicU64,
     /// Refused with 503: too many requests under way, or shed.
     pub(crate) shed: AtomicU64,

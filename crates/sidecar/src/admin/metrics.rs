@@ -90,7 +90,13 @@ impl Collector for Scrape {
                 ("bad_request", counts.bad_requests.load(Relaxed)),
                 ("upstream_failed", counts.upstream_failed.load(Relaxed)),
                 ("upstream_late", counts.upstream_late.load(Relaxed)),
+                ("cancelled", counts.cancelled.load(Relaxed)),
             ],
+        )?;
+        families.counter(
+            "paceline_anonymous_passed",
+            "Requests without a valid client id that passed, since the share is not enforced for them.",
+            counts.anonymous_passed.load(Relaxed),
         )?;
         families.counter(
             "paceline_retries",

@@ -36,7 +36,6 @@ fn share(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
     let results = [
         ("capacity", FairShare::try_new(fair.capacity, right.cycle())),
         ("cycle", FairShare::try_new(right.capacity(), fair.cycle)),
-        ("max-clients", right.try_with_max_clients(fair.max_clients)),
         (
             "forget-after",
             right.try_forgetting_after(fair.forgetting_after),
@@ -46,6 +45,14 @@ fn share(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
         if let Err(error) = result {
             wrong(key, error.to_string());
         }
+    }
+    let named = u32::try_from(draft.config.terms.len()).unwrap_or(u32::MAX);
+    if fair.max_clients == 0 {
+        let right = "for the clients of the file alone write known-only = true";
+        wrong("max-clients", format!("must be at least 1, got 0: {right}"));
+    } else if let Err(error) = right.try_with_max_clients(fair.max_clients.saturating_add(named)) {
+        let and = format!("{} and the {named} of the file", fair.max_clients);
+        wrong("max-clients", format!("{error}: {and}"));
     }
 }
 

@@ -178,7 +178,7 @@ impl Args for Given {
                     .help(format!("{}{default}", setting.help))
                     .help_heading(*heading);
                 command = command.arg(match value.form() {
-                    // `--pacing` alone is `--pacing=true`.
+                    // `--carry` alone is `--carry=true`.
                     Form::Switch => arg
                         .num_args(0..=1)
                         .require_equals(true)

@@ -85,11 +85,13 @@ pub(crate) struct Fair {
     pub(crate) is_max_min: bool,
     /// How often in a cycle a new client ends it early; `None`: a new client joins the running cycle.
     pub(crate) early_cycles: Option<u32>,
+    /// Beside the clients of the file.
     pub(crate) max_clients: u32,
+    /// Whether only the clients of the file have a share of their own.
+    pub(crate) is_known_only: bool,
     /// The number of idle cycles after which a client is forgotten.
     pub(crate) forgetting_after: u32,
     pub(crate) has_carry: bool,
-    pub(crate) has_pacing: bool,
 }
 
 /// What is special for one client.
@@ -224,9 +226,9 @@ impl Config {
                 is_max_min: false,
                 early_cycles: Some(1),
                 max_clients: 1_000,
+                is_known_only: false,
                 forgetting_after: 10,
                 has_carry: false,
-                has_pacing: false,
             },
             terms: BTreeMap::new(),
             client: Client::Header(http::HeaderName::from_static("x-client-id")),
@@ -271,26 +273,36 @@ impl Config {
             Some(at_most) => Newcomers::EndCycle { at_most },
             None => Newcomers::Join,
         };
+        let max_clients = if fair.is_known_only {
+            0
+        } else {
+            fair.max_clients
+        };
         FairShare::new(fair.capacity, fair.cycle)
             .try_with_reservation(fair.reservation.ten_thousandths())
             .expect("the configuration is checked")
             .with_division(division)
             .with_newcomers(newcomers)
-            .try_with_max_clients(fair.max_clients)
+            .try_with_max_clients(max_clients)
             .expect("the configuration is checked")
             .try_forgetting_after(fair.forgetting_after)
             .expect("the configuration is checked")
             .with_carry(fair.has_carry)
-            .with_pacing(fair.has_pacing)
+    }
+
+    /// Whether the share is enforced for a client with this id, or for this address without an id.
+    pub(crate) fn enforces(&self, client: &str) -> bool {
+        self.mode == Mode::Enforce && self.enforced.includes(client)
     }
 }
 
-/// The terms as the limit takes them.
+/// The terms as the limit takes them. A client of the file always has a share of its own.
 impl From<Terms> for paceline::fair::ClientTerms {
     fn from(terms: Terms) -> Self {
         let mut of_limit = Self::new()
             .try_with_weight(terms.weight)
-            .expect("the configuration is checked");
+            .expect("the configuration is checked")
+            .with_own_share(true);
         if let Some(permits) = terms.most_lent {
             of_limit = of_limit.with_most_lent(permits);
         }

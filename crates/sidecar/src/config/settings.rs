@@ -130,7 +130,12 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
             Setting::new(
                 "max-clients",
                 |it| &mut it.config.fair.max_clients,
-                "The number of clients with a share of their own; the others have one together",
+                "The number of clients with a share of their own, beside those of the file; the others have one together",
+            ),
+            Setting::new(
+                "known-only",
+                |it| &mut it.config.fair.is_known_only,
+                "Only the clients of the file have a share of their own; the others have one together",
             ),
             Setting::new(
                 "forget-after",
@@ -141,11 +146,6 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
                 "carry",
                 |it| &mut it.config.fair.has_carry,
                 "Carry fractions of a request over to the next cycle",
-            ),
-            Setting::new(
-                "pacing",
-                |it| &mut it.config.fair.has_pacing,
-                "Spread the requests over the cycle",
             ),
         ],
     ),
@@ -190,7 +190,7 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
             Setting::new(
                 "enforced",
                 |it| &mut it.config.enforced,
-                "The part of the clients that mode enforce is for",
+                "The part of the clients that mode enforce is for; of requests without an id: by their address",
             ),
             Setting::new(
                 "headers-on-success",

@@ -148,9 +148,9 @@ const EVERYTHING: &[(&str, &str)] = &[
     ("max-min", "true"),
     ("early-cycles", "off"),
     ("max-clients", "8"),
+    ("known-only", "true"),
     ("forget-after", "9"),
     ("carry", "true"),
-    ("pacing", "true"),
     ("client", "ip"),
     ("client-header", "x-tenant"),
     ("ip-header", "x-forwarded-for"),
@@ -202,9 +202,9 @@ fn everything_as_config(token: PathBuf) -> Config {
         is_max_min: true,
         early_cycles: None,
         max_clients: 8,
+        is_known_only: true,
         forgetting_after: 9,
         has_carry: true,
-        has_pacing: true,
     };
     config.client = Client::Ip {
         header: Some(IpHeader::XForwardedFor),
@@ -308,7 +308,8 @@ fn clients_have_terms_in_the_file() {
     let of_limit = paceline::fair::ClientTerms::new()
         .try_with_weight(3)
         .unwrap()
-        .with_most_lent(5);
+        .with_most_lent(5)
+        .with_own_share(true);
     assert_eq!(paceline::fair::ClientTerms::from(terms["shop"]), of_limit);
 }
 
@@ -320,7 +321,7 @@ fn the_limit_has_the_parameters_of_the_configuration() {
         .with_newcomers(Newcomers::EndCycle { at_most: 1 });
     assert_eq!(config("").fair_share(), by_default);
 
-    let more = "max-min = true\nearly-cycles = \"off\"\nmax-clients = 2\nforget-after = 3\ncarry = true\npacing = true\nreservation = \"0%\"\n";
+    let more = "max-min = true\nearly-cycles = \"off\"\nmax-clients = 2\nforget-after = 3\ncarry = true\nreservation = \"0%\"\n";
     let all = FairShare::new(40, Duration::from_secs(10))
         .with_division(Division::MaxMin)
         .with_newcomers(Newcomers::Join)
@@ -328,9 +329,11 @@ fn the_limit_has_the_parameters_of_the_configuration() {
         .unwrap()
         .try_forgetting_after(3)
         .unwrap()
-        .with_carry(true)
-        .with_pacing(true);
+        .with_carry(true);
     assert_eq!(config(more).fair_share(), all);
+
+    let known_only = by_default.try_with_max_clients(0).unwrap();
+    assert_eq!(config("known-only = true").fair_share(), known_only);
 }
 
 #[test]

@@ -7,7 +7,6 @@ use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use paceline::feedback::LimitHeaders;
 use paceline::limiter::{Fair, Status};
-use paceline::policy::Decision;
 
 use super::problem::Problem;
 use crate::config::{Config, Mode, Terms};
@@ -83,21 +82,14 @@ impl Limit {
             return Verdict::UNASKED;
         }
         let decision = self.fair.try_acquire(client, 1);
-        let is_enforced = config.mode == Mode::Enforce && config.enforced.includes(client);
-        let is_refused = is_enforced && !decision.is_pass();
+        let is_refused = config.enforces(client) && !decision.is_pass();
         let status = (is_refused || config.headers_on_success).then(|| self.fair.status(client));
         let status = status.flatten();
         if !is_refused {
             let is_counted = decision.is_pass();
             return Verdict::Pass { status, is_counted };
         }
-        // Until the end of the cycle: with pacing a request could pass sooner, and would have taken it from another one.
-        let known = match decision {
-            Decision::Wait { retry_in } => retry_in,
-            _ => Duration::ZERO,
-        };
-        let wait = status.map_or(known, |status| status.reset_in.max(known));
-        Verdict::Refuse(wait, status)
+        Verdict::Refuse(decision.retry_in().unwrap_or_default(), status)
     }
 
     /// Takes back a request that passed and does not reach the upstream.

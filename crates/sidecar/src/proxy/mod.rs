@@ -71,7 +71,10 @@ impl Proxy {
     pub(crate) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         let is_grpc = problem::is_grpc(request.headers());
         let version = request.version();
-        match self.forward(peer, request).await {
+        let mut cancelled = Cancelled(Some(&self.sidecar.counts.cancelled));
+        let answered = self.forward(peer, request).await;
+        cancelled.0 = None;
+        match answered {
             Ok(response) => response,
             Err(problem) => problem.response(is_grpc, version),
         }
@@ -146,9 +149,9 @@ impl Proxy {
         };
         let client = match client {
             Ok(client) => client,
-            // A request that the limit would refuse for want of a client passes where it refuses nothing.
-            Err(_) if config.mode == Mode::Passthrough => {
-                count(&counts.anonymous);
+            // As one with an id, a request without a valid id is refused only where the share is enforced.
+            Err(_) if !config.enforces(peer.text.to_str().unwrap_or_default()) => {
+                count(&counts.anonymous_passed);
                 None
             }
             Err(problem) => {
@@ -190,6 +193,15 @@ impl Proxy {
             *clients = Arc::new(Clients::new(Arc::clone(config)));
         }
         Arc::clone(&clients)
+    }
+}
+
+/// Counts a request whose client leaves before the head of its response is there.
+struct Cancelled<'a>(Option<&'a AtomicU64>);
+
+impl Drop for Cancelled<'_> {
+    fn drop(&mut self) {
+        self.0.map(count);
     }
 }
 

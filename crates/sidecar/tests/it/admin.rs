@@ -451,6 +451,7 @@ fn each_request_is_counted_once() {
         ("bad_request", 1.0),
         ("upstream_failed", 0.0),
         ("upstream_late", 0.0),
+        ("cancelled", 0.0),
     ] {
         let series = format!("paceline_requests_total{{outcome=\"{outcome}\"}}");
         assert_eq!(metric(&text, &series), Some(expected), "{outcome}\n{text}");

@@ -98,7 +98,7 @@ reservation | 101% | `101%` is not a share: {share}
 reservation | 0.1 | `0.1` is not a share: {share}
 enforced | 200% | `200%` is not a share: {share}
 mode | on | `on` is not a mode: write enforce, passthrough or off
-max-clients | 0 | a fair share needs at least 1 client, got 0
+max-clients | 0 | must be at least 1, got 0: for the clients of the file alone write known-only = true
 forget-after | 0 | a client is forgotten after at least 1 idle cycle, got 0
 early-cycles | never | `never` {number}, or off
 cores | 0 | must be 1 to 1024, got 0
@@ -154,15 +154,15 @@ config | /nowhere/sidecar.toml | /nowhere/sidecar.toml: cannot be read: No such 
 #[test]
 fn a_switch_is_true_or_false() {
     for (flag, value) in [
-        ("--pacing", "true"),
-        ("--pacing=true", "true"),
-        ("--pacing=false", "false"),
+        ("--carry", "true"),
+        ("--carry=true", "true"),
+        ("--carry=false", "false"),
     ] {
         let out = checked(&required_with(&[flag]));
-        assert_eq!(line(&out, "pacing"), (value, "flag --pacing"));
+        assert_eq!(line(&out, "carry"), (value, "flag --carry"));
     }
-    let error = "error: --pacing: `yes` is not true or false: write true or false\n";
-    assert_eq!(refused(&required_with(&["--pacing=yes"])), error);
+    let error = "error: --carry: `yes` is not true or false: write true or false\n";
+    assert_eq!(refused(&required_with(&["--carry=yes"])), error);
 }
 
 #[test]
@@ -171,6 +171,26 @@ fn a_list_without_a_proxy_is_refused() {
     let flags = [&by_proxies[..], &["--trusted-proxies", ","]].concat();
     let error = "error: --trusted-proxies: at least 1 range has to be trusted, got 0\n";
     assert_eq!(refused(&required_with(&flags)), error);
+}
+
+#[test]
+fn more_clients_than_a_share_can_have_are_refused() {
+    let text = "max-clients = 9_999_999\n[clients.a]\n[clients.b]\n";
+    let file = File::new("sidecar.toml", text);
+    let path = file.path();
+    let expected = format!(
+        "error: {path}:1:15: max-clients: a fair share has at most 10000000 clients, got more: 9999999 and the 2 of the file\n"
+    );
+    assert_eq!(refused(&required_with(&["--config", path])), expected);
+    file.write(&text.replace("999_999", "999_998"));
+    checked(&required_with(&["--config", path]));
+}
+
+#[test]
+fn a_client_cannot_have_the_name_of_all_others() {
+    let file = File::new("sidecar.toml", "[clients.\"(other clients)\"]\n");
+    let error = refused(&required_with(&["--config", file.path()]));
+    assert!(error.contains("no client has this id"), "{error}");
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! Which requests pass, and how the others are refused.
 
 use std::io::Read;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::client::Answer;
-use super::support::{LAST_GET, Sidecar, on_free_ports, output, rest, wait_until};
+use paceline::limiter::Share;
+
+use super::client::{Answer, metric};
+use super::support::{File, LAST_GET, Sidecar, on_free_ports, output, rest, run, wait_until};
 use super::upstream::{self, Recorder};
 
 /// With a capacity of 4.
@@ -195,7 +198,7 @@ fn where_nothing_is_refused_a_request_needs_no_client() {
 
 #[test]
 fn the_share_is_enforced_for_a_part_of_the_clients() {
-    let enforced = paceline::limiter::Share::percent(50);
+    let enforced = Share::percent(50);
     let ids = ["ann", "bob", "eve", "dan"];
     let part = ["--enforced", "50%", "--early-cycles", "off"];
     for id in ids {
@@ -206,6 +209,150 @@ fn the_share_is_enforced_for_a_part_of_the_clients() {
     }
     assert!(ids.iter().any(|id| enforced.includes(*id)));
     assert!(!ids.iter().all(|id| enforced.includes(*id)));
+}
+
+/// The requests come from several addresses of this machine.
+#[test]
+fn a_request_without_an_id_is_refused_if_its_address_is_in_the_enforced_part() {
+    for percent in [0, 1, 50, 100] {
+        let part = format!("{percent}%");
+        let sidecar = start(&["--enforced", &part]);
+        for from in 1..9 {
+            let from = format!("127.0.0.{from}");
+            let is_refused = Share::percent(percent).includes(from.as_str());
+            for (fields, refused) in [(&[][..], "429"), (&["--header", "x-client-id;"], "400")] {
+                let status = if is_refused { refused } else { "200" };
+                let mut curl = Command::new("curl");
+                curl.args(["--silent", "--include", "--interface", &from]);
+                curl.args(fields).arg(format!("http://{}/", sidecar.listen));
+                let (_, said, _) = run(&mut curl, b"");
+                let start = format!("HTTP/1.1 {status} ");
+                assert!(said.starts_with(&start), "{part} {from}: {said}");
+            }
+        }
+    }
+}
+
+/// Its weight of 50 is against ten clients and all others together: 81 of 100 requests, of which it lends nothing.
+#[test]
+fn a_client_of_the_file_has_its_share_whatever_ids_come_first() {
+    let file = File::new(
+        "sidecar.toml",
+        "max-clients = 10\n[clients.victim]\nweight = 50\nmost-lent = 0\n",
+    );
+    let flags = [
+        "--config",
+        file.path(),
+        "--capacity",
+        "100",
+        "--cycle",
+        "1s",
+    ];
+    let sidecar = Sidecar::start(upstream::hello(), &flags);
+    let mut client = sidecar.client();
+    let mut cycle = None;
+    for round in 0..4 {
+        wait_until("the next cycle", || {
+            let next = sidecar.metric("paceline_cycles_total");
+            std::mem::replace(&mut cycle, next) != next
+        });
+        for made_up in 0..500 {
+            client.get("/", &format!("{round}-{made_up}"));
+        }
+        assert_eq!(client.statuses("victim", 30), [200; 30], "{round}");
+    }
+    let scrape = sidecar.scrape();
+    let size = |client: &str| {
+        metric(
+            &scrape,
+            &format!("paceline_client_size{{client=\"{client}\"}}"),
+        )
+    };
+    assert!(size("victim") >= Some(81.0), "{scrape}");
+    assert!(size("(other clients)") < Some(20.0), "{scrape}");
+    assert_eq!(scrape.matches("paceline_client_size{").count(), 12);
+}
+
+#[test]
+fn with_known_only_the_ids_that_the_file_does_not_name_share_one_share() {
+    let file = File::new("sidecar.toml", "known-only = true\n[clients.shop]\n");
+    let sidecar = start(&["--config", file.path()]);
+    let statuses = ["a", "b", "c", "d", "e"].map(|id| sidecar.get(id).status);
+    assert_eq!(statuses, [200, 200, 200, 200, 429]);
+    // A client of the file ends the cycle early, as each new client may, and has half.
+    let mut client = sidecar.client();
+    assert_eq!(client.statuses("shop", 3), [200, 200, 429]);
+    let statuses = ["f", "a", "b"].map(|id| sidecar.get(id).status);
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(clients_of(&sidecar), ["(other clients)", "shop"]);
+}
+
+/// The clients of the metrics, in order of their names.
+fn clients_of(sidecar: &Sidecar) -> Vec<String> {
+    let scrape = sidecar.scrape();
+    let sizes = scrape.lines().filter_map(|line| {
+        let rest = line.strip_prefix("paceline_client_size{client=\"")?;
+        Some(rest.split_once("\"}")?.0.to_owned())
+    });
+    let mut clients: Vec<_> = sizes.collect();
+    clients.sort();
+    clients
+}
+
+fn reload(sidecar: &Sidecar) {
+    let by_program = [("content-type", "application/json")];
+    let reload = sidecar.operator().send("POST", "/reload", &by_program, b"");
+    assert_eq!(reload.status, 200, "{}", reload.text());
+}
+
+#[test]
+fn a_reload_gives_shares_to_new_names_and_takes_those_of_others_though_they_go_on() {
+    let text = |name: &str| format!("known-only = true\n[clients.{name}]\n");
+    let file = File::new("sidecar.toml", &text("shop"));
+    let sidecar = start(&["--config", file.path(), "--cycle", "500ms"]);
+    let mut client = sidecar.client();
+    for (name, other) in [("shop", "bank"), ("bank", "shop"), ("shop", "bank")] {
+        file.write(&text(name));
+        reload(&sidecar);
+        wait_until("the one has a share and the other has none", || {
+            client.get("/", name);
+            client.get("/", other);
+            clients_of(&sidecar) == ["(other clients)", name]
+        });
+    }
+    // Without known-only both have one, and no other client is left.
+    file.write("");
+    reload(&sidecar);
+    wait_until("both have a share", || {
+        client.get("/", "shop");
+        client.get("/", "bank");
+        clients_of(&sidecar) == ["bank", "shop"]
+    });
+}
+
+#[test]
+fn a_file_may_name_thousands_of_clients() {
+    let names = (0..5_000).map(|name| format!("[clients.client-{name}]\nweight = 2\n"));
+    let text = names.collect::<String>();
+    let file = File::new("sidecar.toml", &text);
+    let flags = [
+        "--config",
+        file.path(),
+        "--known-only",
+        "--capacity",
+        "10000",
+    ];
+    let sidecar = Sidecar::start(upstream::hello(), &flags);
+    let mut client = sidecar.client();
+    for name in 0..5_000 {
+        assert_eq!(client.get("/", &format!("client-{name}")).status, 200);
+    }
+    assert_eq!(client.get("/", "client-5000").status, 200);
+    let size = r#"paceline_client_size{client="client-4999"}"#;
+    assert!(sidecar.metric(size).is_some());
+    file.write(&text.replace("[clients.client-1]", "[clients.client-5000]"));
+    reload(&sidecar);
+    sidecar.wait_for_log("configuration reloaded: clients");
 }
 
 #[test]

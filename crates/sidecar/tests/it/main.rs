@@ -18,6 +18,7 @@ mod frames;
 mod hardening;
 mod life;
 mod limits;
+mod outcomes;
 mod page;
 mod raw;
 mod reload;
