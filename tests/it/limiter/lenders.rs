@@ -1,0 +1,119 @@
+//! Clients that ask for less than their default share on average, and not for the same in each cycle, beside one that takes all it gets.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use fastrand::Rng;
+use paceline::fair::FairShare;
+use paceline::limiter::Fair;
+
+use crate::timed::sleep;
+
+/// Cycles of 100 ms.
+const CYCLE: Duration = Duration::from_millis(100);
+
+/// How a lender asks, in each cycle for as many requests on average.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Demand {
+    Steady,
+    /// Each request at random: a Poisson distribution.
+    Random,
+    /// The same, but six requests at once.
+    Bursts,
+}
+
+impl Demand {
+    /// The requests of one cycle.
+    fn draw(self, average: u32, random: &mut Rng) -> u32 {
+        let burst = match self {
+            Self::Steady => return average,
+            Self::Random => 1,
+            Self::Bursts => 6,
+        };
+        // At each of 64 instants one comes with a probability of 1 in 64, so that it is one on average. Exact on each machine.
+        let mut one = || {
+            (0..6)
+                .fold(u64::MAX, |bits, _| bits & random.u64(..))
+                .count_ones()
+        };
+        (0..average / burst).map(|_| one()).sum::<u32>() * burst
+    }
+}
+
+fn pass(clients: &Fair<&'static str>, client: &'static str, asked: u32) -> u32 {
+    let passed = (0..asked).filter(|_| clients.try_acquire(&client, 1).is_pass());
+    passed.count().try_into().unwrap()
+}
+
+/// How many permits pass of a client that takes all it gets, and asks for the whole capacity on top.
+fn take(clients: &Fair<&'static str>, client: &'static str) -> u32 {
+    let mut passed = 0;
+    for cost in [100, 10, 1, clients.share().capacity()] {
+        while clients.try_acquire(&client, cost).is_pass() {
+            passed += cost;
+        }
+    }
+    passed
+}
+
+/// How many requests of a lender within its default were refused, and how many it made. Its default is twice its average.
+async fn loss(demand: Demand, average: u32, reservation: u32, comes_first: bool) -> (u32, u32) {
+    let (default, capacity) = (2 * average, 4 * average);
+    let share = FairShare::new(capacity, CYCLE).try_with_reservation(reservation);
+    let clients = Fair::new(share.unwrap());
+    assert_eq!(pass(&clients, "lender", average), average);
+    assert_eq!(take(&clients, "borrower"), default);
+    sleep(100).await;
+    let mut random = Rng::with_seed(1);
+    let (mut due, mut lost) = (0, 0);
+    // So many that the result is within a few percent of its limit.
+    for _ in 0..20_000 / average.isqrt() {
+        let asked = demand.draw(average, &mut random);
+        let first = if comes_first { asked } else { 0 };
+        let mut lent = pass(&clients, "lender", first);
+        let borrowed = take(&clients, "borrower");
+        lent += pass(&clients, "lender", asked - first);
+        assert!(borrowed >= default && borrowed + lent <= capacity);
+        due += asked.min(default);
+        lost += asked.min(default).saturating_sub(lent);
+        sleep(100).await;
+    }
+    (lost, due)
+}
+
+/// A row for each average, as the guide of the sidecar has them.
+#[tokio::test(start_paused = true)]
+async fn what_a_lender_loses_is_in_the_guide() {
+    let guide = fs::read_to_string("docs/sidecar.md").unwrap();
+    let mut rows = String::new();
+    for average in [6, 60, 600] {
+        let mut row = format!("| {average} |");
+        for (demand, reservation) in [
+            (Demand::Random, 1_000),
+            (Demand::Bursts, 1_000),
+            (Demand::Random, 5_000),
+        ] {
+            let (lost, due) = loss(demand, average, reservation, false).await;
+            let lost = 100.0 * f64::from(lost) / f64::from(due);
+            if (demand, reservation) == (Demand::Random, 1_000) {
+                let rule = 100.0 / (std::f64::consts::PI * f64::from(average)).sqrt();
+                assert!((0.9..1.1).contains(&(lost / rule)), "{lost} and {rule}");
+            }
+            write!(row, " {lost:.1} % |").unwrap();
+        }
+        println!("{row}");
+        writeln!(rows, "{row}").unwrap();
+    }
+    assert!(guide.contains(&rows), "{rows}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lender_that_asks_for_the_same_again_or_comes_first_loses_nothing() {
+    assert_eq!(loss(Demand::Steady, 60, 0, false).await.0, 0);
+    for demand in [Demand::Steady, Demand::Random, Demand::Bursts] {
+        for average in [6, 60] {
+            assert_eq!(loss(demand, average, 0, true).await.0, 0, "{demand:?}");
+        }
+    }
+}
