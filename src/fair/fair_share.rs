@@ -113,8 +113,9 @@ impl FairShare {
         if ten_thousandths > WHOLE {
             return Err(OutOfRange::new(
                 "ten_thousandths",
-                "a reservation is at most 10000 ten-thousandths, got more",
-            ));
+                "a reservation is at most 10000 ten-thousandths",
+            )
+            .got_number(ten_thousandths as i64));
         }
         self.reservation = ten_thousandths;
         Ok(self)
@@ -145,8 +146,9 @@ impl FairShare {
         if max_clients > MOST_CLIENTS {
             return Err(OutOfRange::new(
                 "max_clients",
-                "a fair share has at most 10000000 clients, got more",
-            ));
+                "a fair share has at most 10000000 clients",
+            )
+            .got_number(max_clients as i64));
         }
         self.max_clients = max_clients;
         Ok(self)
@@ -193,10 +195,10 @@ impl FairShare {
             ));
         }
         if cycles > 100 {
-            return Err(OutOfRange::new(
-                "cycles",
-                "demand is averaged over at most 100 cycles, got more",
-            ));
+            return Err(
+                OutOfRange::new("cycles", "demand is averaged over at most 100 cycles")
+                    .got_number(cycles as i64),
+            );
         }
         self.smoothing = cycles;
         Ok(self)

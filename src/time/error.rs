@@ -33,7 +33,7 @@ enum Got {
     Numbers([u64; 2]),
     Time(Duration),
     Counts([u32; 2]),
-    Number(i32),
+    Number(i64),
 }
 
 impl OutOfRange {
@@ -67,7 +67,7 @@ impl OutOfRange {
     }
 
     /// Adds a number to the message, which does not name it.
-    pub(crate) const fn got_number(mut self, number: i32) -> Self {
+    pub(crate) const fn got_number(mut self, number: i64) -> Self {
         self.got = Some(Got::Number(number));
         self
     }

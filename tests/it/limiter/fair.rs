@@ -594,3 +594,22 @@ async fn a_provider_that_asks_one_client_to_wait_pauses_all() {
     clients.resume();
     assert_eq!(clients.apply_feedback(&refused), Some(ms(2_000)));
 }
+
+#[test]
+fn a_setting_out_of_range_is_named_with_its_value() {
+    let share = FairShare::new(40, CYCLE);
+    let errors = [
+        share.try_with_reservation(10_001),
+        share.try_with_max_clients(10_000_001),
+        share.try_with_smoothing(101),
+    ];
+    let messages = errors.map(|error| error.unwrap_err().to_string());
+    assert_eq!(
+        messages,
+        [
+            "a reservation is at most 10000 ten-thousandths, got 10001",
+            "a fair share has at most 10000000 clients, got 10000001",
+            "demand is averaged over at most 100 cycles, got 101",
+        ]
+    );
+}

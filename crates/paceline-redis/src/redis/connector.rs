@@ -226,7 +226,11 @@ impl Connector {
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         match self {
-            Self::Server(client) => open(client).await.map(Transport::Server),
+            Self::Server(client) => {
+                let place = client.get_connection_info().addr();
+                let opened = open(client).await.map(Transport::Server);
+                opened.map_err(|failure| failure.at(&place.to_string()))
+            }
             Self::Sentinels { sentinels, master } => {
                 open_master(sentinels, master).await.map(Transport::Server)
             }
