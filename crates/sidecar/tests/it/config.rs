@@ -179,7 +179,7 @@ fn more_clients_than_a_share_can_have_are_refused() {
     let file = File::new("sidecar.toml", text);
     let path = file.path();
     let expected = format!(
-        "error: {path}:1:15: max-clients: a fair share has at most 10000000 clients, got more: 9999999 and the 2 of the file\n"
+        "error: {path}:1:15: max-clients: a fair share has at most 10000000 clients, got 10000001: 9999999 and the 2 of the file\n"
     );
     assert_eq!(refused(&required_with(&["--config", path])), expected);
     file.write(&text.replace("999_999", "999_998"));
