@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -129,14 +130,14 @@ impl Source {
         let table = text.as_deref().map_err(String::clone).and_then(|text| {
             let table = DeTable::parse(text).map_err(|error| {
                 let words = error.message().replace('\n', " ");
-                format!("{}: {words}", self.at(place(text, error.span())))
+                format!("{}: {words}", self.at(Text::new(text).place(error.span())))
             })?;
             Ok((text, table))
         });
         // What a file sets is not missing if the file cannot be read.
         let is_whole = table.is_ok();
         match table {
-            Ok((text, table)) => self.read_file(text, table.get_ref(), &mut reading),
+            Ok((text, table)) => self.read_file(&Text::new(text), table.get_ref(), &mut reading),
             Err(error) => reading.errors.push(error),
         }
         for (origin, given) in [
@@ -231,10 +232,10 @@ impl Source {
         }
     }
 
-    fn read_file(&self, text: &str, table: &DeTable<'_>, reading: &mut Reading) {
+    fn read_file(&self, text: &Text<'_>, table: &DeTable<'_>, reading: &mut Reading) {
         for (key, value) in in_order(table) {
-            let at_key = place(text, Some(key.span()));
-            let at_value = Origin::File(place(text, Some(value.span())));
+            let at_key = text.place(Some(key.span()));
+            let at_value = Origin::File(text.place(Some(value.span())));
             let name = key.get_ref().as_ref();
             if name == CLIENTS {
                 self.read_clients(text, value, reading);
@@ -257,9 +258,9 @@ impl Source {
     }
 
     /// Reads the tables `[clients.ID]`.
-    fn read_clients(&self, text: &str, value: &Spanned<DeValue<'_>>, reading: &mut Reading) {
+    fn read_clients(&self, text: &Text<'_>, value: &Spanned<DeValue<'_>>, reading: &mut Reading) {
         let wrong_type = |key: &str, value: &Spanned<DeValue<'_>>, expected: &str| {
-            let at_value = Origin::File(place(text, Some(value.span())));
+            let at_value = Origin::File(text.place(Some(value.span())));
             let got = kind(value.get_ref());
             self.named(key, at_value, &format!("expected {expected}, got {got}"))
         };
@@ -270,7 +271,7 @@ impl Source {
         };
         for (id, value) in in_order(clients) {
             let key = format!("{CLIENTS}.{}", id.get_ref());
-            let origin = Origin::File(place(text, Some(id.span())));
+            let origin = Origin::File(text.place(Some(id.span())));
             reading.origins.insert(key.clone(), origin);
             let Some(table) = value.get_ref().as_table() else {
                 let expected = "a table such as { weight = 3, most-lent = 5 }";
@@ -283,8 +284,8 @@ impl Source {
                 most_borrowed: None,
             };
             for (name, value) in in_order(table) {
-                let at_key = place(text, Some(name.span()));
-                let at_value = Origin::File(place(text, Some(value.span())));
+                let at_key = text.place(Some(name.span()));
+                let at_value = Origin::File(text.place(Some(value.span())));
                 let name = name.get_ref().as_ref();
                 if !TERMS.contains(&name) {
                     let all = "a client has weight, most-lent and most-borrowed";
@@ -396,14 +397,29 @@ fn kind(value: &DeValue<'_>) -> String {
     }
 }
 
-/// Where in the text a span begins.
-fn place(text: &str, span: Option<Range<usize>>) -> Place {
-    let before = span.and_then(|span| text.get(..span.start)).unwrap_or(text);
-    let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
-    // A file can begin with a byte order mark, which no editor counts.
-    let line = line.trim_start_matches('\u{feff}');
-    Place {
-        line: before.matches('\n').count() + 1,
-        column: line.chars().count() + 1,
+/// The text of a file, and where its lines begin.
+struct Text<'t> {
+    text: &'t str,
+    lines: Vec<usize>,
+}
+
+impl<'t> Text<'t> {
+    fn new(text: &'t str) -> Self {
+        let ends = text.match_indices('\n').map(|(end, _)| end + 1);
+        let lines = iter::once(0).chain(ends).collect();
+        Self { text, lines }
+    }
+
+    /// Where a span begins.
+    fn place(&self, span: Option<Range<usize>>) -> Place {
+        let start = span.map_or(self.text.len(), |span| span.start);
+        let line = self.lines.partition_point(|begin| *begin <= start);
+        let before = self.text.get(self.lines[line - 1]..start);
+        // A file can begin with a byte order mark, which no editor counts.
+        let before = before.unwrap_or_default().trim_start_matches('\u{feff}');
+        Place {
+            line,
+            column: before.chars().count() + 1,
+        }
     }
 }
