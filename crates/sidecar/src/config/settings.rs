@@ -308,7 +308,7 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
             Setting::new(
                 "log",
                 |it| &mut it.config.log,
-                "The least important level: error, warn, info, debug or trace",
+                "The least important level: error, warn, info, debug (with the sums of each cycle) or trace",
             )
             .fixed(),
             Setting::new(

@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use paceline::feedback::LimitHeaders;
 use paceline::limiter::{Fair, Status};
+use paceline::policy::Decision;
 
 use super::problem::Problem;
 use crate::config::{Config, Mode, Terms};
@@ -17,6 +18,18 @@ pub(crate) struct Limit {
     /// What is special for a client, as of the last reload.
     terms: Arc<RwLock<BTreeMap<String, Terms>>>,
     headers: LimitHeaders,
+    sums: Mutex<Sums>,
+}
+
+/// The sums of the cycle under way, counted at level DEBUG: what clients lend and borrow at its start, and what was decided.
+#[derive(Default)]
+struct Sums {
+    cycle: u64,
+    clients: usize,
+    lent: u64,
+    borrowed: u64,
+    passed: u64,
+    refused: u64,
 }
 
 /// The decision on a request.
@@ -56,6 +69,7 @@ impl Limit {
             fair: Fair::new(config.fair_share()).with_terms(terms_of),
             terms,
             headers: LimitHeaders::try_new(NAME).expect("a valid name"),
+            sums: Mutex::default(),
         }
     }
 
@@ -81,7 +95,7 @@ impl Limit {
         if config.mode == Mode::Off {
             return Verdict::UNASKED;
         }
-        let decision = self.fair.try_acquire(client, 1);
+        let decision = self.ask(client);
         let is_refused = config.enforces(client) && !decision.is_pass();
         let status = (is_refused || config.headers_on_success).then(|| self.fair.status(client));
         let status = status.flatten();
@@ -90,6 +104,45 @@ impl Limit {
             return Verdict::Pass { status, is_counted };
         }
         Verdict::Refuse(decision.retry_in().unwrap_or_default(), status)
+    }
+
+    /// Asks the share. At level DEBUG the first request of a cycle logs the sums of the one before.
+    fn ask(&self, client: &str) -> Decision {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return self.fair.try_acquire(client, 1);
+        }
+        // Locked before it is asked, so that the request counts in its own cycle.
+        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let decision = self.fair.try_acquire(client, 1);
+        let cycle = self.fair.cycle().number;
+        if cycle != sums.cycle {
+            tracing::debug!(
+                cycle = sums.cycle,
+                clients = sums.clients,
+                lent = sums.lent,
+                borrowed = sums.borrowed,
+                passed = sums.passed,
+                refused = sums.refused,
+                "a cycle ended"
+            );
+            let clients = self.fair.shares();
+            *sums = Sums {
+                cycle,
+                clients: clients.len(),
+                lent: clients.iter().map(|client| u64::from(client.lent)).sum(),
+                borrowed: clients
+                    .iter()
+                    .map(|client| u64::from(client.borrowed))
+                    .sum(),
+                ..Sums::default()
+            };
+        }
+        if decision.is_pass() {
+            sums.passed += 1;
+        } else {
+            sums.refused += 1;
+        }
+        decision
     }
 
     /// Takes back a request that passed and does not reach the upstream.

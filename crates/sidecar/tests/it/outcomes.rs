@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 
 use super::support::{GET, Sidecar, wait_until};
-use super::upstream::{self, OK};
+use super::upstream::{self, OK, hello};
 
 /// The sum of the requests over all outcomes.
 fn outcomes(sidecar: &Sidecar) -> u64 {
@@ -74,4 +74,29 @@ fn a_request_that_its_client_leaves_is_cancelled() {
     let series = "paceline_requests_total{outcome=\"cancelled\"}";
     wait_until("it is counted", || sidecar.metric(series) == Some(1.0));
     assert_eq!(outcomes(&sidecar), 1);
+}
+
+/// Each new client that finds nothing ends the cycle.
+#[test]
+fn at_level_debug_each_cycle_is_logged_with_its_sums() {
+    let flags = ["--capacity", "4", "--early-cycles", "9", "--log", "debug"];
+    let sidecar = Sidecar::start(hello(), &flags);
+    let mut client = sidecar.client();
+    client.statuses("a", 6);
+    client.statuses("b", 3);
+    client.statuses("a", 2);
+    client.statuses("c", 1);
+    sidecar.wait_for_log("cycle=1 ");
+    let log = sidecar.log();
+    let ends = log
+        .lines()
+        .filter_map(|line| line.split_once("a cycle ended "));
+    let ends: Vec<_> = ends.map(|(_, sums)| sums).collect();
+    assert_eq!(
+        ends,
+        [
+            "cycle=0 clients=0 lent=0 borrowed=0 passed=4 refused=2",
+            "cycle=1 clients=2 lent=0 borrowed=0 passed=4 refused=1",
+        ]
+    );
 }
