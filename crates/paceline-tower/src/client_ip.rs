@@ -362,7 +362,7 @@ const MOST: u32 = 64;
 
 /// A panic in a closure would be at its line, and not at that of the caller.
 #[track_caller]
-fn or_panic<T>(result: Result<T, ConfigError>) -> T {
+pub(super) fn or_panic<T>(result: Result<T, ConfigError>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{error}"),
