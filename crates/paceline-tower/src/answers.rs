@@ -52,7 +52,7 @@ use super::refusal::Refusal;
 /// |---|---|---|---|
 /// | the caller exceeded its quota: [`is_quota_exceeded`](Refusal::is_quota_exceeded) | 429 | `#quota-exceeded`, with `violated-policies` | 8, resource exhausted |
 /// | there is no room, at once or in time, the service sheds load, or the limiter failed: [`is_limiter_failed`](Refusal::is_limiter_failed) | 503 | `#temporary-reduced-capacity` | 14, unavailable |
-/// | the key cannot be used | 400 | `about:blank` | 3, invalid argument |
+/// | the key cannot be used, or is [missing](super::OnMissingKey::Refuse) | 400 | `about:blank` | 3, invalid argument |
 ///
 /// * **`Retry-After`** is in whole seconds: the wait until the request could have passed, rounded up, and at least 1. If that is not
 ///   known, it is the time until the limit is reset, and else 1. A request that can never pass has none.

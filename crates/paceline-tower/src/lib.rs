@@ -87,9 +87,11 @@
 //! by user, and as soon as the user is known, the user is the key. The other way round, one client has all the addresses of an IPv6
 //! /64, so those are one key.
 //!
-//! **A request without a key is not limited.** A caller can leave out a header. The address can stand in:
+//! **A request without a key is not limited.** A caller can leave out a header. [`on_missing_key`](LimitLayer::on_missing_key) refuses
+//! such requests, or lets them share one limit. Or the address stands in:
 //!
 //! ```
+//! use axum::extract::ConnectInfo;
 //! use http::Request;
 //! use paceline::policy::TokenBucket;
 //! use paceline::prelude::*;
@@ -101,7 +103,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
-//! let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip));
+//! let client = ClientIp::peer::<ConnectInfo<SocketAddr>>();
 //! let user = extension_key::<String, ()>();
 //! let limits = TokenBucket::new(Rate::per_minute(100), 100).keyed::<String>();
 //! let layer = EnforceLayer::by_key(limits, move |request: &Request<()>| {
@@ -114,7 +116,7 @@
 //! #     Ok::<_, Infallible>(http::Response::new(String::new()))
 //! # });
 //! # let peer: SocketAddr = "192.0.2.1:80".parse().unwrap();
-//! # let request = Request::get("/").extension(peer).body(()).unwrap();
+//! # let request = Request::get("/").extension(ConnectInfo(peer)).body(()).unwrap();
 //! # let response = layer.layer(inner).oneshot(request).await.unwrap();
 //! # assert_eq!(response.headers()["ratelimit"], r#""api";r=99;t=1"#);
 //! # }
@@ -187,7 +189,7 @@ pub use pace::PaceLayer;
 pub use problem::{Problem, ProblemFormat};
 pub use refusal::Refusal;
 pub use shed::{ShedLayer, http_class};
-pub use terms::{BadKey, For};
+pub use terms::{BadKey, For, OnMissingKey};
 
 /// The guide: a page of the repository.
 pub mod _docs {
