@@ -143,7 +143,7 @@ impl Answers {
         self
     }
 
-    /// Whether gRPC requests are answered as gRPC does. On by default.
+    /// Whether requests of gRPC and gRPC-Web are answered as gRPC does. On by default.
     #[must_use]
     pub fn with_grpc(self, knows_grpc: bool) -> Self {
         Self { knows_grpc, ..self }

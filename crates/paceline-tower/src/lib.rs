@@ -15,39 +15,30 @@
 //!
 //! ```
 //! use http::{Request, Response};
-//! use http::request::Parts;
 //! use paceline::concurrency::Permits;
-//! use paceline::policy::TokenBucket;
 //! use paceline::prelude::*;
-//! use paceline::time::Rate;
-//! use paceline_tower::{ConcurrencyLayer, EnforceLayer, Refusal};
+//! use paceline_tower::{Answers, ConcurrencyLayer, EnforceLayer, header_key};
 //! use std::convert::Infallible;
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
-//! let users = TokenBucket::new(Rate::per_minute(100), 2).keyed::<String>();
-//! let by_user = EnforceLayer::by_key(users, |request: &Request<()>| {
-//!     Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
-//! });
-//! let answer = |_: &Parts, refusal: &Refusal| {
-//!     let status = if refusal.is_quota_exceeded() { 429 } else { 503 };
-//!     Response::builder().status(status).body(refusal.to_string()).unwrap()
-//! };
+//! let users = TokenBucket::new(Rate::per_minute(100), 2).keyed();
+//! let by_user = EnforceLayer::by_key(users, header_key("x-user")).answering(Answers::new("users"));
+//! let permits = ConcurrencyLayer::new(Permits::new(10)).until_response().answering(Answers::new("room"));
 //! let inner = service_fn(|_: Request<()>| async {
 //!     Ok::<_, Infallible>(Response::new("hello".to_owned()))
 //! });
-//! let permits = ConcurrencyLayer::new(Permits::new(10)).until_response();
-//! let service = by_user.answering_with(answer).layer(permits.answering_with(answer).layer(inner));
+//! let service = by_user.layer(permits.layer(inner));
 //!
 //! let mut answers = Vec::new();
 //! for _ in 0..3 {
 //!     let request = Request::get("/").header("x-user", "ann").body(()).unwrap();
-//!     let Ok(response) = service.clone().oneshot(request).await;
-//!     answers.push((response.status().as_u16(), response.into_body()));
+//!     answers.push(service.clone().oneshot(request).await.unwrap());
 //! }
-//! assert_eq!(answers[1], (200, "hello".to_owned()));
-//! assert_eq!(answers[2], (429, "rate limit exceeded, retry in 600ms".to_owned()));
+//! assert_eq!(answers[1].body(), "hello");
+//! assert_eq!(answers[2].status(), 429);
+//! assert_eq!(answers[2].headers()["retry-after"], "1");
 //! # }
 //! ```
 //!
