@@ -41,8 +41,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline-tower",
         folder: "crates/paceline-tower/src",
-        lines: at_most(2_980, 2_980),
-        types: at_most(74, 74),
+        lines: at_most(3_100, 3_100),
+        types: at_most(77, 77),
     },
 ];
 

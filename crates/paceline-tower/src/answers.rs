@@ -1,19 +1,19 @@
-use core::fmt::Write;
 use core::hash::BuildHasher;
 use core::time::Duration;
 use std::hash::RandomState;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
-use http::{Method, Response, StatusCode};
+use http::{Response, StatusCode};
 
 use paceline::config::ConfigError;
 use paceline::feedback::LimitHeaders;
 use paceline::limiter::{Quota, Status};
 
 use super::answer::Answer;
+use super::client_ip::or_panic;
+use super::problem::{Problem, ProblemFormat};
 use super::refusal::Refusal;
-use super::text::quoted;
 
 /// Answers refused requests as the standards say: a status, `Retry-After`, the headers of the limit, and a problem in JSON.
 ///
@@ -52,18 +52,15 @@ use super::text::quoted;
 /// |---|---|---|---|
 /// | the caller exceeded its quota: [`is_quota_exceeded`](Refusal::is_quota_exceeded) | 429 | `#quota-exceeded`, with `violated-policies` | 8, resource exhausted |
 /// | there is no room, at once or in time, the service sheds load, or the limiter failed: [`is_limiter_failed`](Refusal::is_limiter_failed) | 503 | `#temporary-reduced-capacity` | 14, unavailable |
-/// | the key cannot be used | 400 | `about:blank` | 3, invalid argument |
+/// | the key cannot be used, or is [missing](super::OnMissingKey::Refuse) | 400 | `about:blank` | 3, invalid argument |
 ///
 /// * **`Retry-After`** is in whole seconds: the wait until the request could have passed, rounded up, and at least 1. If that is not
 ///   known, it is the time until the limit is reset, and else 1. A request that can never pass has none.
 /// * **`RateLimit-Policy`** and **`RateLimit`** are those of [`LimitHeaders`]; `t` is the wait of `Retry-After`, without jitter. A refusal
 ///   has them if the status of the limit is known. They are appended, so several layers can describe their limits in one response.
 ///   Responses of the service get them by [`with_success_headers`](Self::with_success_headers).
-/// * **The problem** (RFC 9457) has both numbers, the quota and the wait, and never the key.
-/// * **`HEAD`** gets the headers of a `GET`, its `Content-Length` included, and no body.
-/// * **gRPC** requests, by content type, get trailers only, as headers of a response without a body: HTTP status 200,
-///   `grpc-status`, `grpc-message` and `grpc-retry-pushback-ms`. The pushback is the wait of `Retry-After` in milliseconds. It is −1,
-///   do not retry, if the request can never pass.
+/// * **The body** is a [`Problem`], whose docs have the format, that of gRPC and of `HEAD` included. Its detail has both numbers, the
+///   quota and the wait, and never the key.
 ///
 /// The body of the responses has to be made of a `String`. For another one, such as that of tonic, see
 /// [`with_body`](Self::with_body).
@@ -90,10 +87,7 @@ impl Answers {
     #[must_use]
     #[track_caller]
     pub fn new(name: &str) -> Self {
-        match Self::try_new(name) {
-            Ok(answers) => answers,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_new(name))
     }
 
     /// [`new`](Self::new), for a name from a configuration.
@@ -113,31 +107,25 @@ impl Answers {
 
     /// Whether refusals have `Retry-After`. On by default.
     #[must_use]
-    pub fn with_retry_after(self, has_retry_after: bool) -> Self {
-        Self {
-            has_retry_after,
-            ..self
-        }
+    pub fn with_retry_after(mut self, has_retry_after: bool) -> Self {
+        self.has_retry_after = has_retry_after;
+        self
     }
 
     /// Whether refusals have `RateLimit-Policy` and `RateLimit`. On by default.
     #[must_use]
-    pub fn with_limit_headers(self, has_limit_headers: bool) -> Self {
-        Self {
-            has_limit_headers,
-            ..self
-        }
+    pub fn with_limit_headers(mut self, has_limit_headers: bool) -> Self {
+        self.has_limit_headers = has_limit_headers;
+        self
     }
 
     /// Whether the responses of the service have them too. Off by default.
     ///
     /// The limit is read once more for each request. Headers of the service stay.
     #[must_use]
-    pub fn with_success_headers(self, has_success_headers: bool) -> Self {
-        Self {
-            has_success_headers,
-            ..self
-        }
+    pub fn with_success_headers(mut self, has_success_headers: bool) -> Self {
+        self.has_success_headers = has_success_headers;
+        self
     }
 
     /// Whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` go with them. Off by default.
@@ -150,14 +138,12 @@ impl Answers {
 
     /// Whether refusals have a problem as body. On by default; else the body is empty.
     #[must_use]
-    pub fn with_problem(self, has_problem: bool) -> Self {
-        Self {
-            has_problem,
-            ..self
-        }
+    pub fn with_problem(mut self, has_problem: bool) -> Self {
+        self.has_problem = has_problem;
+        self
     }
 
-    /// Whether gRPC requests are answered as gRPC does. On by default.
+    /// Whether requests of gRPC and gRPC-Web are answered as gRPC does. On by default.
     #[must_use]
     pub fn with_grpc(self, knows_grpc: bool) -> Self {
         Self { knows_grpc, ..self }
@@ -210,34 +196,39 @@ impl Answers {
     #[must_use]
     pub fn response(&self, head: &Parts, refusal: &Refusal) -> Response<String> {
         let wait = wait(refusal);
-        let mut headers = HeaderMap::new();
+        let mut problem = self.problem(refusal);
         if let Some(mut status) = refusal.status().filter(|_| self.has_limit_headers) {
             status.reset_in = wait.unwrap_or(status.reset_in);
-            self.add_limit(&mut headers, &status);
+            self.add_limit(problem.headers_mut(), &status);
         }
-        let wait = wait.map(|wait| wait.saturating_add(self.random_jitter()));
-        if let Some(wait) = wait.filter(|_| self.has_retry_after) {
-            headers.insert(RETRY_AFTER, retry_after(wait).into());
+        if let Some(wait) = wait {
+            problem = problem.with_wait(wait.saturating_add(self.random_jitter()));
         }
-        let mut response = Response::new(String::new());
-        if let Some(content_type) = grpc_type(head).filter(|_| self.knows_grpc) {
-            headers.insert(CONTENT_TYPE, content_type);
-            add_grpc(&mut headers, refusal, wait);
+        if !self.has_retry_after {
+            problem.headers_mut().remove(RETRY_AFTER);
+        }
+        let mut format = ProblemFormat::of(&head.method, &head.headers);
+        format.is_empty = !self.has_problem;
+        if !self.knows_grpc {
+            format.grpc = None;
+        }
+        problem.response(format)
+    }
+
+    fn problem(&self, refusal: &Refusal) -> Problem {
+        // What happened, with both numbers. The writer adds the wait.
+        let what = refusal.with_retry_in(None);
+        let quota = refusal.status().and_then(|status| status.quota);
+        let quota = quota.map(|Quota { permits, window }| format!(" ({permits} per {window:?})"));
+        let detail = format!("{what}{}", quota.unwrap_or_default());
+        if refusal.is_quota_exceeded() {
+            let binding = refusal.status().and_then(|status| status.binding);
+            Problem::quota_exceeded(self.headers.name(binding), detail)
+        } else if refusal.is_bad_key() {
+            Problem::new(StatusCode::BAD_REQUEST, detail)
         } else {
-            *response.status_mut() = status_code(refusal);
-            if self.has_problem {
-                let problem = self.problem(refusal, wait);
-                let content_type = HeaderValue::from_static("application/problem+json");
-                headers.insert(CONTENT_TYPE, content_type);
-                if head.method == Method::HEAD {
-                    headers.insert(CONTENT_LENGTH, problem.len().into());
-                } else {
-                    *response.body_mut() = problem;
-                }
-            }
+            Problem::reduced_capacity(detail)
         }
-        *response.headers_mut() = headers;
-        response
     }
 
     /// The headers of one limit are appended to those of others. The legacy headers have room for one, so the first stays.
@@ -257,29 +248,6 @@ impl Answers {
                 }
             }
         }
-    }
-
-    /// The problem in JSON.
-    fn problem(&self, refusal: &Refusal, wait: Option<Duration>) -> String {
-        let status = status_code(refusal);
-        let (kind, title) = match status {
-            StatusCode::TOO_MANY_REQUESTS => ("quota-exceeded", "Quota Exceeded"),
-            StatusCode::BAD_REQUEST => ("", "Bad Request"),
-            _ => ("temporary-reduced-capacity", "Temporary Reduced Capacity"),
-        };
-        let kind = match kind {
-            "" => String::new(),
-            kind => format!(r#""type":"https://iana.org/assignments/http-problem-types#{kind}","#),
-        };
-        let violated = if refusal.is_quota_exceeded() {
-            let binding = refusal.status().and_then(|status| status.binding);
-            let name = quoted(self.headers.name(binding));
-            format!(r#","violated-policies":[{name}]"#)
-        } else {
-            String::new()
-        };
-        let (status, detail) = (status.as_u16(), quoted(&detail(refusal, wait)));
-        format!(r#"{{{kind}"title":"{title}","status":{status},"detail":{detail}{violated}}}"#)
     }
 
     fn random_jitter(&self) -> Duration {
@@ -353,18 +321,6 @@ impl<B> Answer<B> for AnswersWithBody<B> {
 static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-const GRPC: &str = "application/grpc";
-
-fn status_code(refusal: &Refusal) -> StatusCode {
-    if refusal.is_quota_exceeded() {
-        StatusCode::TOO_MANY_REQUESTS
-    } else if refusal.is_bad_key() {
-        StatusCode::BAD_REQUEST
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    }
-}
-
 /// How long the caller should wait. `None`: the request can never pass.
 fn wait(refusal: &Refusal) -> Option<Duration> {
     if refusal.is_too_costly() || refusal.is_bad_key() {
@@ -377,75 +333,10 @@ fn wait(refusal: &Refusal) -> Option<Duration> {
     Some(known.filter(|wait| !wait.is_zero()).unwrap_or(unknown))
 }
 
-/// In whole seconds, rounded up.
-fn retry_after(wait: Duration) -> u64 {
-    let begun = u64::from(wait.subsec_nanos() > 0);
-    // No header has a larger number.
-    wait.as_secs()
-        .saturating_add(begun)
-        .clamp(1, 999_999_999_999_999)
-}
-
-/// What happened, with both numbers.
-fn detail(refusal: &Refusal, wait: Option<Duration>) -> String {
-    let what = if refusal.is_too_soon() {
-        String::from("rate limit exceeded")
-    } else {
-        refusal.to_string()
-    };
-    let quota = refusal.status().and_then(|status| status.quota);
-    let quota = quota.map(|Quota { permits, window }| format!(" ({permits} per {window:?})"));
-    let wait = wait.map(|wait| format!(", retry in {} s", retry_after(wait)));
-    [what, quota.unwrap_or_default(), wait.unwrap_or_default()].concat()
-}
-
-/// The content type of the answer to a gRPC request. That of gRPC-Web is its own.
-fn grpc_type(head: &Parts) -> Option<HeaderValue> {
-    let content_type = head.headers.get(CONTENT_TYPE)?;
-    let (start, rest) = content_type.as_bytes().split_at_checked(GRPC.len())?;
-    let is_grpc = start.eq_ignore_ascii_case(GRPC.as_bytes());
-    match rest {
-        _ if !is_grpc => None,
-        [b'-', ..] => Some(content_type.clone()),
-        [] | [b'+' | b';' | b' ', ..] => Some(HeaderValue::from_static(GRPC)),
-        _ => None,
-    }
-}
-
-/// The trailers of a response that has nothing else.
-fn add_grpc(headers: &mut HeaderMap, refusal: &Refusal, wait: Option<Duration>) {
-    let code = match status_code(refusal) {
-        StatusCode::TOO_MANY_REQUESTS => 8,
-        StatusCode::BAD_REQUEST => 3,
-        _ => 14,
-    };
-    let millis = wait.map_or(-1, |wait| {
-        let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
-        i32::try_from(millis).unwrap_or(i32::MAX)
-    });
-    let message = percent_encoded(&detail(refusal, wait));
-    let mut add = |name, value: &str| add(headers, HeaderName::from_static(name), value);
-    add("grpc-status", &code.to_string());
-    add("grpc-message", &message);
-    add("grpc-retry-pushback-ms", &millis.to_string());
-}
-
 /// `value` is made of printable ASCII; an empty one is not added.
 fn add(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     // A copy of the right size: one of a `String` that is larger would be freed twice.
     if let Some(Ok(value)) = (!value.is_empty()).then(|| HeaderValue::from_str(value)) {
         headers.append(name, value);
     }
-}
-
-/// As gRPC writes messages: printable ASCII stays, but for `%`.
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'$' | b'&'..=b'~' => encoded.push(byte.into()),
-            _ => drop(write!(encoded, "%{byte:02X}")),
-        }
-    }
-    encoded
 }

@@ -1,6 +1,7 @@
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{Extensions, HeaderMap, Request};
 
@@ -11,28 +12,36 @@ use super::text::{split, unquoted};
 /// Finds the address of the client of a request, as a key for its limit.
 ///
 /// ```
-/// use http::Request;
-/// use paceline_tower::{ClientIp, Proxies, ProxyHeader};
+/// use axum::extract::{ConnectInfo, Request};
+/// use axum::{Router, body::Body, routing::get};
+/// use paceline::prelude::*;
+/// use paceline_tower::{Answers, ClientIp, EnforceLayer, Proxies, ProxyHeader};
 /// use std::net::SocketAddr;
+/// use tower::ServiceExt;
 ///
-/// let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip))
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let client = ClientIp::peer::<ConnectInfo<SocketAddr>>()
 ///     .try_with_header(ProxyHeader::XForwardedFor, Proxies::ranges(["10.0.0.0/8"])).unwrap();
+/// let clients = TokenBucket::new(Rate::per_minute(100), 1).keyed();
+/// let limit = EnforceLayer::by_key(clients, client.into_key()).answering(Answers::new("clients"));
+/// let app = Router::new().route("/", get(async || "hello")).layer(limit);
+/// // With `axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())` axum adds the peer to each request.
 ///
-/// let from = |peer: &str, forwarded: &str| {
-///     let request = Request::get("/").extension(peer.parse::<SocketAddr>().unwrap());
-///     client.key(&request.header("x-forwarded-for", forwarded).body(()).unwrap()).to_string()
+/// let status = async |peer: &str, forwarded: &str| {
+///     let peer = ConnectInfo(peer.parse::<SocketAddr>().unwrap());
+///     let request = Request::get("/").extension(peer).header("x-forwarded-for", forwarded);
+///     app.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status()
 /// };
-/// assert_eq!(from("10.0.0.1:80", "spoofed, 203.0.113.7, 10.0.0.2"), "203.0.113.7");
-/// assert_eq!(from("10.0.0.1:80", "2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+/// assert_eq!(status("10.0.0.1:80", "spoofed, 203.0.113.7, 10.0.0.2").await, 200);
+/// assert_eq!(status("10.0.0.9:80", "203.0.113.7").await, 429);
+/// assert_eq!(status("10.0.0.1:80", "203.0.113.8").await, 200);
 /// // This peer is not a proxy, so what it says does not count.
-/// assert_eq!(from("198.51.100.9:80", "203.0.113.7"), "198.51.100.9");
+/// assert_eq!(status("198.51.100.9:80", "203.0.113.8").await, 200);
+/// # }
 /// ```
 ///
-/// As the key of a limit: `EnforceLayer::by_key(limits, move |request: &Request<Body>| Some(client.key(request)))`. Limits in Redis
-/// take its text: `Some(client.key(request).to_string())`.
-///
-/// **With axum** the peer is `|extensions| extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip())`. axum adds that
-/// extension only if the router is served with `into_make_service_with_connect_info::<SocketAddr>()`.
+/// Limits in Redis take the text of the key: `move |request: &Request| Some(client.key(request).to_string())`.
 ///
 /// * **The peer** of the connection is the client by default. No header is read.
 /// * **Behind proxies**, a header names the client. A client can send that header too, and a proxy appends to it. So it is read from
@@ -48,18 +57,46 @@ use super::text::{split, unquoted};
 /// is not readable.
 #[derive(Clone)]
 #[doc(alias("SmartIpKeyExtractor", "PeerIpKeyExtractor", "X-Forwarded-For"))]
-pub struct ClientIp<P> {
+pub struct ClientIp<P = fn(&Extensions) -> Option<IpAddr>> {
     peer: P,
     source: Option<(ProxyHeader, Proxies)>,
     ipv6_prefix: u8,
     unreadable: Arc<Mutex<u64>>,
 }
 
+impl ClientIp {
+    /// The peer of the connection, as the extension `T` of the request has it: with axum `ConnectInfo<SocketAddr>`.
+    ///
+    /// axum adds that extension only if the router is served with `into_make_service_with_connect_info::<SocketAddr>()`. For an
+    /// extension that is no wrapper of a [`SocketAddr`] there is [`new`](Self::new).
+    #[must_use]
+    pub fn peer<T>() -> Self
+    where
+        T: Deref<Target = SocketAddr> + Send + Sync + 'static,
+    {
+        Self::new(|extensions| extensions.get::<T>().map(|peer| peer.ip()))
+    }
+}
+
 impl<P> ClientIp<P>
 where
     P: Fn(&Extensions) -> Option<IpAddr>,
 {
-    /// The peer of the connection, as the extensions of the request name it.
+    /// The peer of the connection, as this function finds it in the extensions of the request.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use paceline_tower::ClientIp;
+    /// use std::net::SocketAddr;
+    ///
+    /// let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip));
+    /// let key = |peer: &str| {
+    ///     let request = Request::get("/").extension(peer.parse::<SocketAddr>().unwrap());
+    ///     client.key(&request.body(()).unwrap()).to_string()
+    /// };
+    /// assert_eq!(key("192.0.2.1:80"), "192.0.2.1");
+    /// assert_eq!(key("[2001:db8:1:2:3:4:5:6]:80"), "2001:db8:1:2::/64");
+    /// ```
     pub fn new(peer: P) -> Self {
         Self {
             peer,
@@ -102,14 +139,12 @@ where
     /// # Errors
     ///
     /// If it is not 1 to 128.
-    pub fn try_with_ipv6_prefix(self, bits: u8) -> Result<Self, ConfigError> {
+    pub fn try_with_ipv6_prefix(mut self, bits: u8) -> Result<Self, ConfigError> {
         if !(1..=128).contains(&bits) {
             return fail(format!("an IPv6 prefix has 1 to 128 bits, got {bits}"));
         }
-        Ok(Self {
-            ipv6_prefix: bits,
-            ..self
-        })
+        self.ipv6_prefix = bits;
+        Ok(self)
     }
 
     /// The key of the request.
@@ -126,18 +161,6 @@ where
     }
 
     /// The key of each request, for [`by_key`](super::EnforceLayer::by_key). Every request has one.
-    ///
-    /// ```
-    /// use http::Request;
-    /// use paceline_tower::ClientIp;
-    /// use std::net::SocketAddr;
-    ///
-    /// let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip));
-    /// let key = client.into_key();
-    /// let peer: SocketAddr = "192.0.2.1:80".parse().unwrap();
-    /// let request = Request::get("/").extension(peer).body(()).unwrap();
-    /// assert_eq!(key(&request).unwrap().to_string(), "192.0.2.1");
-    /// ```
     pub fn into_key<B>(self) -> impl Fn(&Request<B>) -> Option<ClientKey> {
         move |request| Some(self.key(request))
     }
@@ -151,20 +174,19 @@ where
         proxies
             .client(*header, request.headers(), peer)
             .unwrap_or_else(|Unreadable| {
-                *self
-                    .unreadable
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner) += 1;
+                *self.count() += 1;
                 peer
             })
     }
 
     /// Of how many requests the header was not readable where it was needed. Clones count together.
     pub fn unreadable(&self) -> u64 {
-        *self
-            .unreadable
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.count()
+    }
+
+    fn count(&self) -> MutexGuard<'_, u64> {
+        let count = self.unreadable.lock();
+        count.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -362,7 +384,7 @@ const MOST: u32 = 64;
 
 /// A panic in a closure would be at its line, and not at that of the caller.
 #[track_caller]
-fn or_panic<T>(result: Result<T, ConfigError>) -> T {
+pub(super) fn or_panic<T>(result: Result<T, ConfigError>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{error}"),

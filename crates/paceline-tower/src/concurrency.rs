@@ -88,7 +88,8 @@ impl<R, P: Admit> ConcurrencyLayer<For<R, P>> {
         Self::with_terms(For::all(permits))
     }
 
-    /// Permits for each key, such as [`KeyedPermits`](paceline::concurrency::KeyedPermits). A request without a key is not limited.
+    /// Permits for each key, such as [`KeyedPermits`](paceline::concurrency::KeyedPermits). A request without a key is not limited, unless
+    /// [`on_missing_key`](LimitLayer::on_missing_key) says otherwise.
     ///
     /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
     #[must_use]

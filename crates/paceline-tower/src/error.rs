@@ -94,7 +94,7 @@ impl<E> Error<E> {
         self.refusal().is_some_and(Refusal::is_shed)
     }
 
-    /// Whether the key of the request cannot be used.
+    /// Whether the key of the request cannot be used, or is missing.
     pub fn is_bad_key(&self) -> bool {
         self.refusal().is_some_and(Refusal::is_bad_key)
     }

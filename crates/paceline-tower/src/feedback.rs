@@ -22,6 +22,9 @@ use super::terms::{For, Terms};
 
 /// Reads what the responses of an outbound client say about the limit of their host, and pauses that limit.
 ///
+/// **A refusal that is kept and not read keeps its connection, and its permit** if there is a
+/// [`ConcurrencyLayer`](super::ConcurrencyLayer) too: read its body or drop it before the next attempt, [as below](#with-permits).
+///
 /// It delays nothing itself. Put it inside a [`PaceLayer`](super::PaceLayer) with the same limits, so that every attempt waits,
 /// retries included. [`PaceLayer::obeying`](super::PaceLayer::obeying) makes both:
 ///
@@ -56,6 +59,45 @@ use super::terms::{For, Terms};
 /// assert_eq!(start.elapsed(), Duration::ZERO);
 /// get("http://a.example/").await.unwrap();
 /// assert_eq!(start.elapsed(), Duration::from_secs(2));
+/// # }
+/// ```
+///
+/// # With permits
+///
+/// The permits are inside, so that a request that waits for a pause holds none:
+///
+/// ```
+/// use http::{Request, Response};
+/// use http_body_util::{BodyExt, Full};
+/// use paceline::concurrency::Permits;
+/// use paceline::policy::TokenBucket;
+/// use paceline::prelude::*;
+/// use paceline::time::Rate;
+/// use paceline_tower::{ConcurrencyLayer, PaceLayer};
+/// use std::convert::Infallible;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// # let start = tokio::time::Instant::now();
+/// # let client = service_fn(move |_: Request<()>| async move {
+/// #     let status = if start.elapsed().is_zero() { 429 } else { 200 };
+/// #     let response = Response::builder().status(status).header("retry-after", if status == 429 { "2" } else { "0" });
+/// #     Ok::<_, Infallible>(response.body(Full::new(&b"a body"[..])).unwrap())
+/// # });
+/// let limit = TokenBucket::new(Rate::per_minute(100), 10).shared();
+/// let one_at_a_time = ConcurrencyLayer::new(Permits::new(1));
+/// let client = PaceLayer::new(limit).obeying().layer(one_at_a_time.layer(client));
+///
+/// let body = loop {
+///     let response = client.clone().oneshot(Request::new(())).await.unwrap();
+///     if response.status() == 200 {
+///         break response.into_body().collect().await.unwrap().to_bytes();
+///     }
+///     // The refusal and its permit are dropped here. The next attempt waits as long as the host asks.
+/// };
+/// assert_eq!(body, "a body");
+/// # assert_eq!(start.elapsed().as_secs(), 2);
 /// # }
 /// ```
 ///
@@ -101,7 +143,8 @@ impl<R, L: Obey> FeedbackLayer<For<R, L>> {
         Self::with_terms(For::all(limit))
     }
 
-    /// A limit for each key, such as [`host_key`](super::host_key). The response to a request without a key pauses none.
+    /// A limit for each key, such as [`host_key`](super::host_key). The response to a request without a key pauses none, unless
+    /// [`For::on_missing_key`] has one for it.
     #[must_use]
     pub fn by_key<M, K>(limits: M, key: impl Fn(&R) -> Option<K> + Send + Sync + 'static) -> Self
     where

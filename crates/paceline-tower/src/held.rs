@@ -68,10 +68,7 @@ impl<B, G> From<B> for Held<B, G> {
 
 impl<B: Default, G> Default for Held<B, G> {
     fn default() -> Self {
-        Self {
-            body: B::default(),
-            guard: None,
-        }
+        B::default().into()
     }
 }
 

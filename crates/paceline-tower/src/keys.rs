@@ -4,8 +4,8 @@ use http::{HeaderMap, HeaderName, Request, Uri};
 
 /// The value of a header as the key of a request; for [`by_key`](super::EnforceLayer::by_key). `None` without the header.
 ///
-/// A request without a key is **not limited**. Where callers can leave the header out, give them a key in its place, such as that
-/// of [`ClientIp`](super::ClientIp).
+/// A request without a key is **not limited**. Where callers can leave the header out, refuse such requests or let them share a limit
+/// ([`on_missing_key`](super::LimitLayer::on_missing_key)), or give them another key, such as that of [`ClientIp`](super::ClientIp).
 ///
 /// The first of several lines counts. An empty value is a key like any other, which all its senders share. Bytes that are not UTF-8 become `U+FFFD`, so that such a value is a key too.
 ///

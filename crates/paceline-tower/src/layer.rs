@@ -20,7 +20,7 @@ use super::answer::{AsError, AsResponse, Respond};
 use super::call::{Call, Config};
 use super::failure::{Failures, OnFailure};
 use super::refusal::RefusalKind;
-use super::terms::{For, Terms};
+use super::terms::{For, OnMissingKey, Terms};
 
 /// A layer with a limit. `K` is the kind of layer, which refuses a request that does not pass now or lets it wait: an
 /// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer), a [`ConcurrencyLayer`](super::ConcurrencyLayer), an
@@ -111,7 +111,7 @@ impl<K: Charges, R, L: Limiter> LimitLayer<K, For<R, L>> {
         Self::with_terms(For::all(limit))
     }
 
-    /// A limit for each key. A request without a key is not limited.
+    /// A limit for each key. A request without a key is not limited, unless [`on_missing_key`](Self::on_missing_key) says otherwise.
     ///
     /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
     #[must_use]
@@ -130,6 +130,51 @@ impl<K: Charges, R, L: Limiter> LimitLayer<K, For<R, L>> {
     pub fn with_terms(terms: For<R, L>) -> Self {
         let refuses = K::IS_AT_ONCE.then_some(RefusalKind::TooSoon);
         Self::with(terms, Patience::new(refuses))
+    }
+}
+
+impl<K, R, L, A> LimitLayer<K, For<R, L>, A> {
+    /// What happens to a request without a key, whose key function returns `None`. By default it passes, and is not limited.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use paceline::policy::FixedWindow;
+    /// use paceline::prelude::*;
+    /// use paceline_tower::{Answers, EnforceLayer, OnMissingKey, header_key};
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = FixedWindow::new(2, Duration::from_secs(60)).keyed();
+    /// let nobody = users.at("(nobody)".to_owned());
+    /// let by_user = EnforceLayer::by_key(users, header_key("x-user")).answering(Answers::new("users"));
+    /// let hello = service_fn(|_: Request<()>| async {
+    ///     Ok::<_, Infallible>(Response::new("hello".to_owned()))
+    /// });
+    ///
+    /// let shared = by_user.clone().on_missing_key(OnMissingKey::Share(nobody)).layer(hello);
+    /// for expected in [200, 200, 429] {
+    ///     let response = shared.clone().oneshot(Request::new(())).await.unwrap();
+    ///     assert_eq!(response.status(), expected);
+    /// }
+    ///
+    /// let refusing = by_user.on_missing_key(OnMissingKey::Refuse).layer(hello);
+    /// let response = refusing.oneshot(Request::new(())).await.unwrap();
+    /// assert_eq!(response.status(), 400);
+    /// assert!(response.body().contains("the key of the request is missing"));
+    /// # }
+    /// ```
+    ///
+    /// The first call decides. A layer with one limit for all requests has no keys.
+    #[must_use]
+    pub fn on_missing_key(self, rule: OnMissingKey<L>) -> Self
+    where
+        R: 'static,
+        L: Clone + Send + Sync + 'static,
+    {
+        self.map_terms(|terms| terms.on_missing_key(rule))
     }
 }
 

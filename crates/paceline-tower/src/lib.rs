@@ -15,39 +15,30 @@
 //!
 //! ```
 //! use http::{Request, Response};
-//! use http::request::Parts;
 //! use paceline::concurrency::Permits;
-//! use paceline::policy::TokenBucket;
 //! use paceline::prelude::*;
-//! use paceline::time::Rate;
-//! use paceline_tower::{ConcurrencyLayer, EnforceLayer, Refusal};
+//! use paceline_tower::{Answers, ConcurrencyLayer, EnforceLayer, header_key};
 //! use std::convert::Infallible;
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
-//! let users = TokenBucket::new(Rate::per_minute(100), 2).keyed::<String>();
-//! let by_user = EnforceLayer::by_key(users, |request: &Request<()>| {
-//!     Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
-//! });
-//! let answer = |_: &Parts, refusal: &Refusal| {
-//!     let status = if refusal.is_quota_exceeded() { 429 } else { 503 };
-//!     Response::builder().status(status).body(refusal.to_string()).unwrap()
-//! };
+//! let users = TokenBucket::new(Rate::per_minute(100), 2).keyed();
+//! let by_user = EnforceLayer::by_key(users, header_key("x-user")).answering(Answers::new("users"));
+//! let permits = ConcurrencyLayer::new(Permits::new(10)).until_response().answering(Answers::new("room"));
 //! let inner = service_fn(|_: Request<()>| async {
 //!     Ok::<_, Infallible>(Response::new("hello".to_owned()))
 //! });
-//! let permits = ConcurrencyLayer::new(Permits::new(10)).until_response();
-//! let service = by_user.answering_with(answer).layer(permits.answering_with(answer).layer(inner));
+//! let service = by_user.layer(permits.layer(inner));
 //!
 //! let mut answers = Vec::new();
 //! for _ in 0..3 {
 //!     let request = Request::get("/").header("x-user", "ann").body(()).unwrap();
-//!     let Ok(response) = service.clone().oneshot(request).await;
-//!     answers.push((response.status().as_u16(), response.into_body()));
+//!     answers.push(service.clone().oneshot(request).await.unwrap());
 //! }
-//! assert_eq!(answers[1], (200, "hello".to_owned()));
-//! assert_eq!(answers[2], (429, "rate limit exceeded, retry in 600ms".to_owned()));
+//! assert_eq!(answers[1].body(), "hello");
+//! assert_eq!(answers[2].status(), 429);
+//! assert_eq!(answers[2].headers()["retry-after"], "1");
 //! # }
 //! ```
 //!
@@ -87,9 +78,11 @@
 //! by user, and as soon as the user is known, the user is the key. The other way round, one client has all the addresses of an IPv6
 //! /64, so those are one key.
 //!
-//! **A request without a key is not limited.** A caller can leave out a header. The address can stand in:
+//! **A request without a key is not limited.** A caller can leave out a header. [`on_missing_key`](LimitLayer::on_missing_key) refuses
+//! such requests, or lets them share one limit. Or the address stands in:
 //!
 //! ```
+//! use axum::extract::ConnectInfo;
 //! use http::Request;
 //! use paceline::policy::TokenBucket;
 //! use paceline::prelude::*;
@@ -101,7 +94,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
-//! let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip));
+//! let client = ClientIp::peer::<ConnectInfo<SocketAddr>>();
 //! let user = extension_key::<String, ()>();
 //! let limits = TokenBucket::new(Rate::per_minute(100), 100).keyed::<String>();
 //! let layer = EnforceLayer::by_key(limits, move |request: &Request<()>| {
@@ -114,7 +107,7 @@
 //! #     Ok::<_, Infallible>(http::Response::new(String::new()))
 //! # });
 //! # let peer: SocketAddr = "192.0.2.1:80".parse().unwrap();
-//! # let request = Request::get("/").extension(peer).body(()).unwrap();
+//! # let request = Request::get("/").extension(ConnectInfo(peer)).body(()).unwrap();
 //! # let response = layer.layer(inner).oneshot(request).await.unwrap();
 //! # assert_eq!(response.headers()["ratelimit"], r#""api";r=99;t=1"#);
 //! # }
@@ -165,6 +158,7 @@ mod held;
 mod keys;
 mod layer;
 mod pace;
+mod problem;
 mod refusal;
 mod shed;
 mod terms;
@@ -183,9 +177,10 @@ pub use held::{Held, UntilBody, UntilResponse};
 pub use keys::{extension_key, header_key, host_key};
 pub use layer::{LimitLayer, Limited};
 pub use pace::PaceLayer;
+pub use problem::{Problem, ProblemFormat};
 pub use refusal::Refusal;
 pub use shed::{ShedLayer, http_class};
-pub use terms::{BadKey, For};
+pub use terms::{BadKey, For, OnMissingKey};
 
 /// The guide: a page of the repository.
 pub mod _docs {

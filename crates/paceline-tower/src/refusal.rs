@@ -26,7 +26,7 @@ pub(super) enum RefusalKind {
     NoRoom,
     /// A load shedder does not admit the request.
     Shed,
-    /// The limits have none for the key of the request.
+    /// The limits have none for the key of the request, or it has no key.
     BadKey(BadKey),
     /// The limiter failed, and the layer is closed then; or the limit cannot be asked, and lets nothing pass then.
     LimiterFailed,
@@ -100,7 +100,8 @@ impl Refusal {
         matches!(self.kind, RefusalKind::Shed)
     }
 
-    /// Whether the key of the request cannot be used: the limits refused it, such as a key too long for limits in Redis.
+    /// Whether the key of the request cannot be used: the limits refused it, such as a key too long for limits in Redis, or it is
+    /// [missing](super::OnMissingKey::Refuse).
     #[must_use]
     pub const fn is_bad_key(&self) -> bool {
         matches!(self.kind, RefusalKind::BadKey(_))

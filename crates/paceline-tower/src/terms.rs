@@ -39,7 +39,8 @@ pub struct For<R, L> {
 enum LimitOf<R, L> {
     /// With its clone, so that only this kind needs one.
     All(L, fn(&L) -> L),
-    Each(Arc<LimitFn<R, L>>),
+    /// With the name of the header that has the key.
+    Each(Arc<LimitFn<R, L>>, Option<&'static str>),
 }
 
 type LimitFn<R, L> = dyn Fn(&R) -> Result<Option<L>, BadKey> + Send + Sync;
@@ -57,7 +58,8 @@ impl<R, L> For<R, L> {
         Self { limit, cost: None }
     }
 
-    /// A limit, or permits, for each key. A request without a key is **not limited**.
+    /// A limit, or permits, for each key. A request without a key is **not limited**, unless
+    /// [`on_missing_key`](Self::on_missing_key) says otherwise.
     #[must_use]
     pub fn key<M, K>(limits: M, key: impl Fn(&R) -> Option<K> + Send + Sync + 'static) -> Self
     where
@@ -69,7 +71,7 @@ impl<R, L> For<R, L> {
         })
     }
 
-    /// A rule of your own: the limit of each request. `None` is not limited.
+    /// A rule of your own: the limit of each request. `None` is a request without a key.
     ///
     /// ```
     /// use http::Request;
@@ -101,22 +103,38 @@ impl<R, L> For<R, L> {
     /// ```
     #[must_use]
     pub fn each(limit: impl Fn(&R) -> Result<Option<L>, BadKey> + Send + Sync + 'static) -> Self {
-        let limit = LimitOf::Each(Arc::new(limit));
+        let limit = LimitOf::Each(Arc::new(limit), None);
         Self { limit, cost: None }
     }
 
-    pub(super) fn costing(self, cost: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
-        let cost: Arc<CostFn<R>> = Arc::new(cost);
-        Self {
-            limit: self.limit,
-            cost: Some(cost),
+    /// What happens to a request without a key, as [`LimitLayer::on_missing_key`](super::LimitLayer::on_missing_key).
+    #[must_use]
+    pub fn on_missing_key(mut self, rule: OnMissingKey<L>) -> Self
+    where
+        R: 'static,
+        L: Clone + Send + Sync + 'static,
+    {
+        if let LimitOf::Each(limit, header) = self.limit {
+            let missing = BadKey::of(header, true);
+            let limit = move |request: &R| match (limit(request)?, &rule) {
+                (None, OnMissingKey::Refuse) => Err(missing),
+                (None, OnMissingKey::Share(shared)) => Ok(Some(shared.clone())),
+                (found, _) => Ok(found),
+            };
+            self.limit = LimitOf::Each(Arc::new(limit), header);
         }
+        self
+    }
+
+    pub(super) fn costing(mut self, cost: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
+        self.cost = Some(Arc::new(cost));
+        self
     }
 }
 
 impl<B, L> For<Request<B>, L> {
     /// A limit, or permits, for each value of a header: [`header_key`](super::header_key), and a refusal that names the header if its
-    /// value cannot be used. A request without the header is **not limited**.
+    /// value cannot be used. A request without the header has no key.
     ///
     /// Limits in Redis refuse a key that is empty or longer than 200 bytes. The answer is 400 then, and never has the value.
     ///
@@ -156,10 +174,12 @@ impl<B, L> For<Request<B>, L> {
         M: Limits<String, Limit = L> + Send + Sync + 'static,
     {
         let header = header_named(name);
-        Self::each(move |request| {
+        let limit = move |request: &Request<B>| {
             let limit = value(request.headers(), &header).map(|key| limits.at(key));
             limit.transpose().map_err(|_| BadKey::in_header(name))
-        })
+        };
+        let limit = LimitOf::Each(Arc::new(limit), Some(name));
+        Self { limit, cost: None }
     }
 }
 
@@ -170,7 +190,7 @@ impl<R, L> Terms for For<R, L> {
     fn limit(&self, request: &R) -> Result<Option<L>, BadKey> {
         match &self.limit {
             LimitOf::All(limit, clone) => Ok(Some(clone(limit))),
-            LimitOf::Each(limit) => limit(request),
+            LimitOf::Each(limit, _) => limit(request),
         }
     }
 
@@ -181,7 +201,7 @@ impl<R, L> Terms for For<R, L> {
     fn shared(&self) -> Option<&L> {
         match &self.limit {
             LimitOf::All(limit, _) => Some(limit),
-            LimitOf::Each(_) => None,
+            LimitOf::Each(..) => None,
         }
     }
 }
@@ -190,7 +210,7 @@ impl<R, L> Clone for For<R, L> {
     fn clone(&self) -> Self {
         let limit = match &self.limit {
             LimitOf::All(limit, clone) => LimitOf::All(clone(limit), *clone),
-            LimitOf::Each(limit) => LimitOf::Each(Arc::clone(limit)),
+            LimitOf::Each(limit, header) => LimitOf::Each(Arc::clone(limit), *header),
         };
         let cost = self.cost.clone();
         Self { limit, cost }
@@ -225,25 +245,48 @@ pub trait Terms {
     fn shared(&self) -> Option<&Self::Limit>;
 }
 
-/// The key of a request cannot be used.
+/// What happens to a request without a key: see [`on_missing_key`](super::LimitLayer::on_missing_key).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[expect(clippy::exhaustive_enums, reason = "a request is limited or not")]
+pub enum OnMissingKey<L> {
+    /// It passes, and is not limited.
+    #[default]
+    Pass,
+    /// It is refused: [`Refusal::is_bad_key`](super::Refusal::is_bad_key), and 400 for HTTP.
+    Refuse,
+    /// It has this limit, which all requests without a key share, such as that of one key.
+    Share(L),
+}
+
+/// The key of a request cannot be used, or is missing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BadKey {
     header: Option<&'static str>,
+    is_missing: bool,
 }
 
 impl BadKey {
     /// The key is the value of this header. The refusal names it.
     #[must_use]
     pub const fn in_header(name: &'static str) -> Self {
-        Self { header: Some(name) }
+        Self::of(Some(name), false)
+    }
+
+    const fn of(header: Option<&'static str>, is_missing: bool) -> Self {
+        Self { header, is_missing }
     }
 }
 
 impl fmt::Display for BadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.is_missing {
+            "is missing"
+        } else {
+            "cannot be used"
+        };
         match self.header {
-            Some(name) => write!(f, "the key in header `{name}` cannot be used"),
-            None => f.write_str("the key of the request cannot be used"),
+            Some(name) => write!(f, "the key in header `{name}` {what}"),
+            None => write!(f, "the key of the request {what}"),
         }
     }
 }

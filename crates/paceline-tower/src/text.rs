@@ -1,8 +1,18 @@
 //! Texts in headers and in JSON.
 
-/// A string of JSON. The text has no control characters.
-pub(super) fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', r"\\").replace('"', r#"\""#))
+use core::fmt::Write;
+
+/// Appends the text as a string of JSON.
+pub(super) fn push_quoted(json: &mut String, text: &str) {
+    json.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => json.extend(['\\', c]),
+            '\0'..='\x1f' => drop(write!(json, "\\u{:04x}", u32::from(c))),
+            _ => json.push(c),
+        }
+    }
+    json.push('"');
 }
 
 /// The text without the quotes around it, if it has both.

@@ -1,8 +1,10 @@
 //! Layers on an axum router, which takes a service that cannot fail.
 
+use std::net::SocketAddr;
+
 use ::axum::Router;
 use ::axum::body::Body;
-use ::axum::extract::Request;
+use ::axum::extract::{ConnectInfo, Request};
 use ::axum::response::Response;
 use ::axum::routing::get;
 use ::tower::ServiceExt;
@@ -13,7 +15,8 @@ use paceline::limiter::PolicyExt;
 use paceline::policy::TokenBucket;
 use paceline::time::Rate;
 use paceline_tower::{
-    AdaptiveLayer, Answers, ConcurrencyLayer, EnforceLayer, PaceLayer, Refusal, header_key,
+    AdaptiveLayer, Answers, ClientIp, ConcurrencyLayer, EnforceLayer, PaceLayer, Refusal,
+    header_key,
 };
 use testkit::clock::Stopwatch;
 
@@ -62,6 +65,33 @@ async fn a_limit_for_each_user_needs_no_error_handler() {
         let (status, body) = text(response).await;
         assert_eq!((status, &*body), expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_peer_of_a_connection_is_a_key_without_a_closure() {
+    let clients = TokenBucket::new(Rate::per_second(1), 1).keyed();
+    let client = ClientIp::peer::<ConnectInfo<SocketAddr>>();
+    let limit = EnforceLayer::by_key(clients, client.clone().into_key());
+    let app = Router::new()
+        .route("/", get(async || "data"))
+        .layer(limit.answering_with(refused));
+    let from = |peer: &str| {
+        let peer: SocketAddr = peer.parse().unwrap();
+        let request = Request::get("/").extension(ConnectInfo(peer));
+        request.body(Body::empty()).unwrap()
+    };
+    for (peer, expected) in [
+        ("192.0.2.1:80", 200),
+        ("192.0.2.1:81", 429),
+        ("192.0.2.2:80", 200),
+        ("[2001:db8::1]:80", 200),
+        ("[2001:db8::2]:80", 429),
+    ] {
+        let Ok(response) = app.clone().oneshot(from(peer)).await;
+        assert_eq!(response.status(), expected, "{peer}");
+    }
+    assert_eq!(client.key(&from("192.0.2.1:80")).to_string(), "192.0.2.1");
+    assert_eq!(client.key(&Request::new(())).to_string(), "unknown");
 }
 
 #[tokio::test(start_paused = true)]

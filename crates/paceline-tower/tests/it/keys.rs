@@ -1,10 +1,13 @@
-use ::tower::Layer;
-use http::{HeaderValue, Request};
+use std::convert::Infallible;
+
+use ::tower::{Layer, service_fn};
+use http::{HeaderValue, Request, Response};
 use paceline::concurrency::KeyedPermits;
-use paceline::limiter::{Keyed, Limits, PolicyExt};
+use paceline::limiter::{Keyed, KeyedAt, Limiter, Limits, PolicyExt};
 use paceline::policy::FixedWindow;
 use paceline_tower::{
-    Answers, ConcurrencyLayer, EnforceLayer, Failures, For, extension_key, header_key, host_key,
+    Answers, ConcurrencyLayer, EnforceLayer, Failures, FeedbackLayer, For, OnMissingKey, PaceLayer,
+    extension_key, header_key, host_key,
 };
 
 use super::{call, hello};
@@ -98,6 +101,102 @@ async fn a_key_that_the_limits_refuse_is_refused_and_no_failure() {
     assert!(error.is_bad_key() && !error.is_limiter_failed());
     assert_eq!(error.to_string(), "the key of the request cannot be used");
     assert_eq!(layer.failures(), Failures::default());
+}
+
+/// The statuses of three requests without a key, and then of one with it.
+async fn statuses(rule: OnMissingKey<KeyedAt<String, FixedWindow>>) -> [u16; 4] {
+    let layer = EnforceLayer::by_key(once_a_minute(), header_key("x-user"));
+    let layer = layer.on_missing_key(rule).answering(Answers::new("users"));
+    let mut service = layer.layer(hello());
+    let mut statuses = [0; 4];
+    for (at, status) in statuses.iter_mut().enumerate() {
+        let request = if at < 3 {
+            Request::new(())
+        } else {
+            with_user(b"ann")
+        };
+        let response = call(&mut service, request).await.unwrap();
+        *status = response.status().as_u16();
+    }
+    statuses
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_a_key_passes_is_refused_or_shares_one_limit() {
+    assert_eq!(statuses(OnMissingKey::default()).await, [200; 4]);
+    assert_eq!(statuses(OnMissingKey::Pass).await, [200; 4]);
+    assert_eq!(statuses(OnMissingKey::Refuse).await, [400, 400, 400, 200]);
+    let shared = once_a_minute().at("(nobody)".to_owned());
+    let shared = OnMissingKey::Share(shared);
+    assert_eq!(statuses(shared).await, [200, 429, 429, 200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_a_missing_key_names_its_header_and_is_no_failure() {
+    let terms = For::header(Short(once_a_minute()), "X-User");
+    let layer = EnforceLayer::with_terms(terms.on_missing_key(OnMissingKey::Refuse));
+    let mut service = layer.layer(hello());
+    let error = call(&mut service, Request::new(())).await.unwrap_err();
+    assert!(error.is_bad_key() && !error.is_limiter_failed());
+    let text = "the key in header `X-User` is missing";
+    assert_eq!(error.to_string(), text);
+    let error = call(&mut service, with_user(b"")).await.unwrap_err();
+    let text = "the key in header `X-User` cannot be used";
+    assert_eq!(error.to_string(), text);
+    assert!(call(&mut service, with_user(b"ann")).await.is_ok());
+    assert_eq!(layer.failures(), Failures::default());
+
+    let layer = EnforceLayer::by_key(once_a_minute(), header_key("x-user"));
+    let mut service = layer.on_missing_key(OnMissingKey::Refuse).layer(hello());
+    let error = call(&mut service, Request::new(())).await.unwrap_err();
+    assert_eq!(error.to_string(), "the key of the request is missing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_and_a_rate_that_waits_know_the_rule_too() {
+    let permits = KeyedPermits::new(1);
+    let shared = OnMissingKey::Share(permits.at("(nobody)".to_owned()));
+    let layer = ConcurrencyLayer::by_key(permits, header_key("x-user"));
+    let layer = layer.on_missing_key(shared).at_once();
+    let mut service = layer.layer(hello());
+    let held = call(&mut service, Request::new(())).await.unwrap();
+    let refused = call(&mut service, Request::new(())).await.unwrap_err();
+    assert!(refused.is_no_room());
+    assert!(call(&mut service, with_user(b"ann")).await.is_ok());
+    drop(held);
+    assert!(call(&mut service, Request::new(())).await.is_ok());
+
+    let hosts = once_a_minute();
+    let shared = OnMissingKey::Share(hosts.at("(none)".to_owned()));
+    let layer = PaceLayer::by_key(hosts, host_key()).on_missing_key(shared);
+    let mut service = layer.within(ms(1)).layer(hello());
+    assert!(call(&mut service, Request::new(())).await.is_ok());
+    let late = call(&mut service, Request::new(())).await.unwrap_err();
+    assert_eq!(late.retry_in(), Some(ms(60_000)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_pauses_the_limit_that_requests_without_a_key_share() {
+    let hosts = once_a_minute();
+    let nameless = hosts.at("(none)".to_owned());
+    let terms = For::key(hosts, host_key());
+    let terms = terms.on_missing_key(OnMissingKey::Share(nameless.clone()));
+    let server = service_fn(|_: Request<()>| async {
+        let response = Response::builder().status(429).header("retry-after", "7");
+        Ok::<_, Infallible>(response.body(()).unwrap())
+    });
+    let mut client = FeedbackLayer::with_terms(terms).layer(server);
+    call(&mut client, Request::new(())).await.unwrap();
+    assert_eq!(nameless.least_wait(1), ms(7_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_limit_for_all_has_no_keys_to_miss() {
+    let layer = EnforceLayer::new(FixedWindow::new(1, ms(60_000)).shared());
+    let mut service = layer.on_missing_key(OnMissingKey::Refuse).layer(hello());
+    assert!(call(&mut service, Request::new(())).await.is_ok());
+    let error = call(&mut service, Request::new(())).await.unwrap_err();
+    assert!(error.is_too_soon());
 }
 
 #[test]

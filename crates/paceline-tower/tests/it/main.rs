@@ -13,6 +13,7 @@ mod feedback;
 mod keys;
 mod names;
 mod pace;
+mod problem;
 #[path = "../../../../tests/it/concurrency/recorded.rs"]
 mod recorded;
 mod shed;

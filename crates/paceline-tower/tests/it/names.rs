@@ -16,8 +16,8 @@ use paceline_tower::future::{
 use paceline_tower::{
     AdaptiveLayer, Answer, Answers, AnswersWithBody, AsError, AsResponse, BadKey, ClientIp,
     ClientKey, ConcurrencyLayer, EnforceLayer, Error, Failures, FeedbackLayer, For, Held,
-    LimitLayer, Limited, OnFailure, PaceLayer, Proxies, ProxyHeader, Refusal, ShedLayer, UntilBody,
-    UntilResponse,
+    LimitLayer, Limited, OnFailure, OnMissingKey, PaceLayer, Problem, ProblemFormat, Proxies,
+    ProxyHeader, Refusal, ShedLayer, UntilBody, UntilResponse,
 };
 
 fn free<T: Send + Sync + Unpin>() {}
@@ -71,9 +71,12 @@ fn layers_and_services_can_be_shared_and_moved() {
     error::<BadKey>();
     free::<Answers>();
     free::<AnswersWithBody<u8>>();
-    free::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
+    free::<ClientIp>();
     free::<Proxies>();
-    shown::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
+    shown::<ClientIp>();
+    free::<Problem>();
+    free::<ProblemFormat>();
+    value::<OnMissingKey<u8>>();
     value::<Failures>();
     value::<OnFailure>();
     value::<Refusal>();

@@ -7,6 +7,7 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
+use paceline_tower::{Problem, ProblemFormat};
 use serde::Serialize;
 
 use super::events::Events;
@@ -35,17 +36,10 @@ pub(super) fn json(value: &impl Serialize) -> Answer {
     of_type("application/json", body)
 }
 
-/// Problem details (RFC 9457).
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
-    let body = serde_json::json!({
-        "type": "about:blank",
-        "title": status.canonical_reason(),
-        "status": status.as_u16(),
-        "detail": detail,
-    });
-    let mut answer = of_type("application/problem+json", body.to_string());
-    *answer.status_mut() = status;
-    answer
+    let problem = Problem::new(status, detail.to_owned());
+    let response = problem.response(ProblemFormat::default());
+    response.map(|json| Either::Left(Full::from(json)))
 }
 
 pub(super) fn not_allowed(allowed: &'static str) -> Answer {

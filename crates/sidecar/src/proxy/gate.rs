@@ -1,5 +1,5 @@
-use http::StatusCode;
-use http::header::{HeaderMap, RETRY_AFTER};
+use std::time::Duration;
+
 use paceline::concurrency::{Adaptive, AdaptivePermit, Gradient, Outcome, Permit, Permits};
 use paceline::shed::{CgroupCpu, CgroupError, Class, WorkerUtilization};
 
@@ -33,7 +33,7 @@ enum Held {
 }
 
 /// How soon a client of a full or shedding sidecar may come back: it can pass as soon as another request ends.
-const COME_BACK: u64 = 1;
+const COME_BACK: Duration = Duration::from_secs(1);
 
 impl Gate {
     /// # Errors
@@ -133,9 +133,6 @@ fn too_many() -> Problem {
 }
 
 fn refusal(detail: &'static str) -> Problem {
-    let mut headers = HeaderMap::with_capacity(1);
-    headers.insert(RETRY_AFTER, COME_BACK.into());
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-        .of_kind("temporary-reduced-capacity", None)
-        .with_headers(headers)
+    let problem = paceline_tower::Problem::reduced_capacity(detail);
+    problem.with_wait(COME_BACK).into()
 }

@@ -3,8 +3,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use http::StatusCode;
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use paceline::feedback::LimitHeaders;
 use paceline::limiter::{Fair, Status};
 use paceline::policy::Decision;
@@ -152,20 +151,16 @@ impl Limit {
 
     /// 429, with when to come back.
     pub(super) fn refusal(&self, wait: Duration, status: Option<Status>) -> Problem {
-        let mut headers = HeaderMap::with_capacity(4);
-        if let Some(mut status) = status {
-            status.reset_in = wait;
-            self.describe(&mut headers, &status);
-        }
-        let seconds = whole_seconds(wait);
-        headers.insert(RETRY_AFTER, seconds.into());
         let quota = status.and_then(|status| status.quota);
         let quota = quota.map(|quota| format!(" ({} per {:?})", quota.permits, quota.window));
         let quota = quota.unwrap_or_default();
-        let detail = format!("the share of this client is used up{quota}, retry in {seconds} s");
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
-            .of_kind("quota-exceeded", Some(NAME))
-            .with_headers(headers)
+        let detail = format!("the share of this client is used up{quota}");
+        let mut problem = paceline_tower::Problem::quota_exceeded(NAME, detail);
+        if let Some(mut status) = status {
+            status.reset_in = wait;
+            self.describe(problem.headers_mut(), &status);
+        }
+        problem.with_wait(wait).into()
     }
 
     /// Adds the headers of the limit. Those of the upstream stay.
@@ -184,10 +179,4 @@ impl fmt::Debug for Limit {
             .field("share", &self.fair.share())
             .finish_non_exhaustive()
     }
-}
-
-/// Rounded up, and at least 1.
-fn whole_seconds(wait: Duration) -> u64 {
-    let begun = u64::from(wait.subsec_nanos() > 0);
-    wait.as_secs().saturating_add(begun).max(1)
 }

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use paceline::limiter::Status;
+use paceline_tower::ProblemFormat;
 use tokio::time::Instant;
 
 use crate::config::{Config, Mode};
@@ -69,14 +70,14 @@ impl Proxy {
 
     /// Decides on the request, forwards it, and returns the response, whose body is streamed.
     pub(crate) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
-        let is_grpc = problem::is_grpc(request.headers());
+        let format = ProblemFormat::of(request.method(), request.headers());
         let version = request.version();
         let mut cancelled = Cancelled(Some(&self.sidecar.counts.cancelled));
         let answered = self.forward(peer, request).await;
         cancelled.0 = None;
         match answered {
             Ok(response) => response,
-            Err(problem) => problem.response(is_grpc, version),
+            Err(problem) => problem.response(format, version),
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use paceline::limiter::Share;
 
 use super::client::{Answer, metric};
+use super::frames::{self, END_HEADERS, END_STREAM, HEADERS};
 use super::support::{File, LAST_GET, Sidecar, on_free_ports, output, rest, run, wait_until};
 use super::upstream::{self, Recorder};
 
@@ -69,22 +70,100 @@ fn a_refused_body_of_any_size_does_not_cost_the_answer_or_the_connection() {
     }
 }
 
+/// The answer to a gRPC call of the client `a`.
+fn called(sidecar: &Sidecar, content_type: &str) -> Answer {
+    let fields = [("x-client-id", "a"), ("content-type", content_type)];
+    sidecar.client().send("POST", "/", &fields, b"x")
+}
+
 #[test]
 fn grpc_is_refused_by_trailers_only() {
-    let fields = [
-        ("x-client-id", "a"),
-        ("content-type", "application/grpc+proto"),
-    ];
-    let refused = used_up().client().send("POST", "/", &fields, b"x");
+    let refused = called(&used_up(), "application/grpc+proto");
     assert_eq!(refused.status, 200);
     assert_eq!(refused.header("grpc-status"), Some("8"));
     assert_eq!(refused.header("content-type"), Some("application/grpc"));
-    let pushback = (wait_of(&refused) * 1000).to_string();
-    let field = refused.header("grpc-retry-pushback-ms");
-    assert_eq!(field, Some(pushback.as_str()));
     let message = refused.header("grpc-message").unwrap();
     assert!(message.starts_with("the share of this client"), "{message}");
     assert!(refused.body.is_empty());
+}
+
+#[test]
+fn a_client_of_grpc_or_grpc_web_is_answered_in_its_own_protocol_and_others_in_json() {
+    let sidecar = used_up();
+    let json = "application/problem+json";
+    for (content_type, answered) in [
+        ("Application/gRPC", "application/grpc"),
+        ("application/grpc;v=1", "application/grpc"),
+        ("application/grpc-web", "application/grpc-web"),
+        ("application/grpc-web+proto", "application/grpc-web+proto"),
+        ("application/grpc-web-text", "application/grpc-web-text"),
+        ("application/grpc-other", json),
+        ("application/grpcx", json),
+    ] {
+        let refused = called(&sidecar, content_type);
+        assert_eq!(
+            refused.header("content-type"),
+            Some(answered),
+            "{content_type}"
+        );
+        let is_grpc = refused.header("grpc-status") == Some("8");
+        assert_eq!(is_grpc, answered != json, "{content_type}");
+        assert_eq!(refused.status, if is_grpc { 200 } else { 429 });
+    }
+}
+
+#[test]
+fn the_pushback_of_grpc_is_the_wait_to_the_millisecond() {
+    // Every wait is shorter than a second.
+    let flags = ["--capacity", "1", "--cycle", "900ms"];
+    let sidecar = Sidecar::start(upstream::hello(), &flags);
+    let mut refused = None;
+    wait_until("a refusal", || {
+        let answer = called(&sidecar, "application/grpc");
+        let is_refused = answer.header("grpc-status") == Some("8");
+        refused = is_refused.then_some(answer);
+        is_refused
+    });
+    let refused = refused.unwrap();
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let pushback = refused.header("grpc-retry-pushback-ms").unwrap();
+    let pushback: u32 = pushback.parse().unwrap();
+    assert!((1..=900).contains(&pushback), "{pushback}");
+}
+
+#[test]
+fn a_call_that_is_answered_the_same_next_time_is_not_repeated() {
+    let sidecar = start(&[]);
+    let mut client = sidecar.client();
+    let grpc = ("content-type", "application/grpc");
+    let long = "a".repeat(65);
+    for (fields, code) in [
+        (&[grpc][..], "8"),
+        (&[grpc, ("x-client-id", long.as_str())], "3"),
+    ] {
+        let refused = client.send("POST", "/", fields, b"");
+        assert_eq!(refused.header("grpc-status"), Some(code));
+        assert_eq!(refused.header("grpc-retry-pushback-ms"), Some("-1"));
+        if code == "3" {
+            client = sidecar.client();
+        }
+    }
+    // The service may be there again soon: the client has a backoff of its own.
+    let failed = called(&Sidecar::start(upstream::nothing(), &[]), grpc.1);
+    assert_eq!(failed.header("grpc-status"), Some("14"));
+    assert_eq!(failed.header("grpc-retry-pushback-ms"), None);
+}
+
+#[test]
+fn a_head_request_of_http2_is_refused_without_a_body() {
+    let sidecar = Sidecar::start(upstream::nothing(), &[]);
+    let mut stream = frames::open(sidecar.listen, &[]);
+    let mut block = frames::get(&[]);
+    // The method by its name, in place of the index of GET.
+    block.splice(0..1, *b"\x02\x04HEAD");
+    frames::send(&mut stream, HEADERS, END_STREAM | END_HEADERS, 1, &block);
+    let head = frames::next(&mut stream, HEADERS);
+    assert_eq!(head.flags & END_STREAM, END_STREAM, "{head:x?}");
 }
 
 #[test]

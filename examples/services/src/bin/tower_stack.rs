@@ -13,14 +13,14 @@
 
 use std::error::Error;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Extension, Path, Request, State};
-use axum::http::{Extensions, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -197,7 +197,7 @@ impl fmt::Display for Caller {
 /// Finds the caller. It stands in front of the limit, since a limit by keys that are not checked is none.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     // Behind proxies: `try_with_header`.
-    let client = ClientIp::new(peer).key(&request);
+    let client = ClientIp::peer::<ConnectInfo<SocketAddr>>().key(&request);
     let caller = match request.headers().get(KEY).map(|key| key.to_str()) {
         None => Some(Caller::Nobody(client)),
         Some(Ok(key)) if !key.is_empty() => {
@@ -213,11 +213,6 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
         request.extensions_mut().insert(caller);
     }
     next.run(request).await
-}
-
-fn peer(extensions: &Extensions) -> Option<IpAddr> {
-    let peer = extensions.get::<ConnectInfo<SocketAddr>>();
-    peer.map(|ConnectInfo(address)| address.ip())
 }
 
 /// For operators. Listening on loopback is what protects it.

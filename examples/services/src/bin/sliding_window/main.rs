@@ -13,7 +13,7 @@ mod settings;
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,7 +21,6 @@ use std::{env, fs};
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Request};
-use axum::http::Extensions;
 use axum::routing::get;
 use clap::Parser;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -94,9 +93,10 @@ fn router(
         Mode::Off
     };
     let clients = Switched::new(clients, Switch::new().with_mode(mode));
-    let limit = EnforceLayer::by_key(clients, |request: &Request| {
-        // Behind proxies: `try_with_header`.
-        Some(ClientIp::new(peer).key(request).to_string())
+    // Behind proxies: `try_with_header`.
+    let client = ClientIp::peer::<ConnectInfo<SocketAddr>>();
+    let limit = EnforceLayer::by_key(clients, move |request: &Request| {
+        Some(client.key(request).to_string())
     });
     Ok(Router::new()
         .route("/", get(async || "passed\n"))
@@ -104,9 +104,4 @@ fn router(
         // What is added after a layer does not pass through it.
         .route("/healthz", get(async || "up\n"))
         .route("/metrics", get(async move || prometheus.render())))
-}
-
-fn peer(extensions: &Extensions) -> Option<IpAddr> {
-    let peer = extensions.get::<ConnectInfo<SocketAddr>>();
-    peer.map(|ConnectInfo(address)| address.ip())
 }
