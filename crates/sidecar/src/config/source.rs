@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Terms;
-use super::check::{check, warnings};
+use super::check::{check, warn};
 use super::settings::{Draft, PREFIX, Setting, nearest, setting, settings};
 use super::value::{Form, Value as _};
 
@@ -33,18 +33,31 @@ pub(crate) struct Errors(pub(crate) Vec<String>);
 
 impl Errors {
     /// A value can have any characters. In an error those that are not visible are escaped, so that it stays one line.
-    fn new(lines: Vec<String>) -> Self {
+    fn new(lines: &[String]) -> Self {
         let printable = |char: char| match char {
             char if char.is_control() => char.escape_default().to_string(),
             char => char.to_string(),
         };
-        let lines = lines.into_iter();
+        let lines = lines.iter().map(|line| without_passwords(line));
         Self(
             lines
                 .map(|line| line.chars().map(printable).collect())
                 .collect(),
         )
     }
+}
+
+/// Hides the user and the password of each URL.
+pub(super) fn without_passwords(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|char: char| char.is_whitespace() || char == '`');
+        let (url, rest) = part.split_at(end.unwrap_or(part.len()));
+        let hidden = url.rsplit_once('@').map(|(_, host)| format!("***@{host}"));
+        shown.extend(["://", hidden.as_deref().unwrap_or(url), rest]);
+    }
+    shown
 }
 
 /// Where a value comes from.
@@ -105,7 +118,7 @@ impl Source {
         if errors.is_empty() {
             Ok((source, warnings))
         } else {
-            Err(Errors::new(errors))
+            Err(Errors::new(&errors))
         }
     }
 
@@ -128,7 +141,11 @@ impl Source {
         };
         let table = text.as_deref().map_err(String::clone).and_then(|text| {
             let table = DeTable::parse(text).map_err(|error| {
-                let words = error.message().replace('\n', " ");
+                let mut words = error.message().replace('\n', " ");
+                let key = error.span().and_then(|span| text.get(span));
+                if let Some(key) = key.filter(|_| words == "duplicate key") {
+                    words = format!("{words} `{key}`: remove one of them");
+                }
                 format!("{}: {words}", self.at(place(text, error.span())))
             })?;
             Ok((text, table))
@@ -154,10 +171,14 @@ impl Source {
             self.check(&mut reading);
         }
         if reading.errors.is_empty() {
-            reading.warnings = warnings(&reading.draft);
+            let mut warnings = Vec::new();
+            warn(&reading.draft, |keys, warning| {
+                warnings.push(self.blamed(&reading, keys, &warning));
+            });
+            reading.warnings = warnings;
             Ok(reading)
         } else {
-            Err(Errors::new(reading.errors))
+            Err(Errors::new(&reading.errors))
         }
     }
 
@@ -191,16 +212,26 @@ impl Source {
 
     fn check(&self, reading: &mut Reading) {
         let mut errors = Vec::new();
-        check(&reading.draft, |key, error| {
-            errors.push(self.named(key, reading.origin(key), &error));
+        check(&reading.draft, |keys, error| {
+            errors.push(self.blamed(reading, keys, &error));
         });
         reading.errors.append(&mut errors);
     }
 
+    /// The words of an error about these keys, with the place of the first that is given.
+    fn blamed(&self, reading: &Reading, keys: &[&str], error: &str) -> String {
+        let is_given = |key: &&&str| reading.origin(key) != Origin::Default;
+        let key = keys.iter().find(is_given).unwrap_or(&keys[0]);
+        self.named(key, reading.origin(key), error)
+    }
+
     /// The words of an error, with the place of its value in front.
-    fn named(&self, key: &str, origin: Origin, error: &str) -> String {
+    pub(super) fn named(&self, key: &str, origin: Origin, error: &str) -> String {
         match origin {
-            Origin::Default => format!("{key}: {error}"),
+            Origin::Default => match &self.file {
+                Some(path) => format!("{}: {key}: {error}", path.display()),
+                None => format!("{key}: {error}"),
+            },
             Origin::File(place) => format!("{}: {key}: {error}", self.at(place)),
             Origin::Variable => {
                 let variable = setting(key).map(Setting::variable).unwrap_or_default();

@@ -410,7 +410,10 @@ clients.shop.weight = "3" | 5:23: clients.shop.weight: expected a whole number s
 clients.shop.weight = -3 | 5:23: clients.shop.weight: `-3` is not a whole number from 0 to 4294967295
 clients.shop.weight = 0 | 5:9: clients.shop: a client needs a weight of at least 1, got 0
 clients."ü".weight = 1 | 5:9: clients.ü: no client has this id: an id has 1 to 64 visible ASCII characters
-capacity = 3 | 5:1: duplicate key
+capacity = 3 | 5:1: duplicate key `capacity`: remove one of them
+clients = { a.weight = 1, a.weight = 2 } | 5:29: duplicate key `weight`: remove one of them
+shed-bad = "50%" | 5:12: shed-bad: shed-good must be above 0% and below shed-bad, and shed-bad below 100%, got 70% and 50%
+admin = "127.0.0.1:9000" | 5:9: admin: admin `127.0.0.1:9000` is the port of listen `127.0.0.1:9000`: give each a port of its own
 cores =  | 5:9: string values must be quoted, expected literal string"#;
 
 #[test]
@@ -552,7 +555,7 @@ fn clients_by_address_name_the_proxies_that_are_trusted() {
     };
     assert_eq!(
         by("x-real-ip", "[]"),
-        "sidecar.toml:7:19: trusted-proxies: at least 1 range has to be trusted, got 0"
+        "sidecar.toml:7:19: trusted-proxies: `x-real-ip` is only read from proxies, and none is trusted: name their addresses in trusted-proxies, as in 10.0.0.0/8"
     );
     assert_eq!(
         by("forwarded", "[\"10.0.0.1/8\"]"),
