@@ -168,13 +168,11 @@ fn clients(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
     match (draft.by, draft.ip_header) {
         (ClientBy::Ip, header @ Some(_)) if draft.trusted.is_empty() => {
             let right = "name their addresses in trusted-proxies, as in 10.0.0.0/8";
-            wrong(
-                &["trusted-proxies", "ip-header"],
-                format!(
-                    "`{}` is only read from proxies, and none is trusted: {right}",
-                    header.show()
-                ),
+            let error = format!(
+                "`{}` is only read from trusted proxies: {right}",
+                header.show()
             );
+            wrong(&["trusted-proxies", "ip-header"], error);
         }
         (ClientBy::Ip, Some(_)) => {
             if let Err(error) = Proxies::try_ranges(&draft.trusted) {
@@ -231,11 +229,10 @@ fn load(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
     if shedder().try_with_thresholds(shed.good, shed.bad).is_err() {
         let (good, bad) = (shed.good.show(), shed.bad.show());
         let right = "shed-good must be above 0% and below shed-bad, and shed-bad below 100%";
-        let keys = match good.as_str() {
-            "0%" => ["shed-good", "shed-bad"],
-            _ => ["shed-bad", "shed-good"],
-        };
-        wrong(&keys, format!("{right}, got {good} and {bad}"));
+        wrong(
+            &["shed-bad", "shed-good"],
+            format!("{right}, got {good} and {bad}"),
+        );
     }
     if let Err(error) = shedder().try_with_delay(shed.delay) {
         wrong(&["shed-delay"], error.to_string());
@@ -258,30 +255,18 @@ pub(super) fn warn(draft: &Draft, mut warning: impl FnMut(&[&str], String)) {
         );
     }
     for all in draft.trusted.iter().filter(|range| range.ends_with("/0")) {
-        warning(
-            &["trusted-proxies"],
-            format!(
-                "`{all}` is every address, so each caller can choose its client in `{}`: name only the proxies",
-                draft.ip_header.show()
-            ),
-        );
+        let right = "name only the proxies";
+        let text =
+            format!("`{all}` is every address, so each caller can choose its client: {right}");
+        warning(&["trusted-proxies"], text);
     }
     let header = draft.header.as_str();
-    if draft.by == ClientBy::Header && SECRETS.contains(&header) {
-        warning(
-            &["client-header"],
-            format!(
-                "`{header}` has secrets, and the ids of clients can be read in the metrics and on the admin port: \
-                 name a header without secrets"
-            ),
-        );
+    let has_secrets =
+        header.ends_with("authorization") || ["cookie", "x-api-key"].contains(&header);
+    if draft.by == ClientBy::Header && has_secrets {
+        let right = "name a header without secrets";
+        let text =
+            format!("`{header}` has secrets, and the metrics show the ids of clients: {right}");
+        warning(&["client-header"], text);
     }
 }
-
-/// Headers with which a caller shows who it is.
-const SECRETS: [&str; 4] = [
-    "authorization",
-    "cookie",
-    "proxy-authorization",
-    "x-api-key",
-];

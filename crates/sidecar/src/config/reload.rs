@@ -86,12 +86,7 @@ impl Source {
     }
 
     /// The words for what changes, or for what would change and cannot.
-    fn changes(
-        &self,
-        old: &Config,
-        new: &Config,
-        reading: &Reading,
-    ) -> Result<Vec<String>, Errors> {
+    fn changes(&self, old: &Config, new: &Config, read: &Reading) -> Result<Vec<String>, Errors> {
         let (old, new) = (Draft::of(old.clone()), Draft::of(new.clone()));
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
         for setting in settings() {
@@ -102,7 +97,7 @@ impl Source {
             if setting.is_fixed {
                 let right = "while the sidecar runs: restart it";
                 let error = format!("cannot change from `{old}` to `{new}` {right}");
-                errors.push(self.named(key, reading.origin(key), &error));
+                errors.push(self.named(key, read.origin(key), &error));
             } else {
                 changes.push(format!("{key} from `{old}` to `{new}`"));
             }

@@ -141,12 +141,19 @@ impl Source {
         };
         let table = text.as_deref().map_err(String::clone).and_then(|text| {
             let table = DeTable::parse(text).map_err(|error| {
-                let mut words = error.message().replace('\n', " ");
-                let key = error.span().and_then(|span| text.get(span));
-                if let Some(key) = key.filter(|_| words == "duplicate key") {
-                    words = format!("{words} `{key}`: remove one of them");
-                }
-                format!("{}: {words}", self.at(place(text, error.span())))
+                let at = place(text, error.span());
+                let line = text.lines().nth(at.line - 1).unwrap_or_default();
+                let key = line.split('=').next().unwrap_or_default();
+                let right = match (error.message(), setting(key.trim())) {
+                    ("duplicate key", _) => {
+                        let key = error.span().and_then(|span| text.get(span));
+                        format!(" `{}`: remove one of them", key.unwrap_or_default())
+                    }
+                    (_, Some(setting)) => format!("; write it as in {}", example(setting)),
+                    _ => String::new(),
+                };
+                let words = error.message().replace('\n', " ");
+                format!("{}: {words}{right}", self.at(at))
             })?;
             Ok((text, table))
         });
@@ -197,13 +204,10 @@ impl Source {
             if reading.origins.contains_key(key) {
                 continue;
             }
-            let variable = setting.variable();
-            let example = (setting.field)(&mut reading.draft)
-                .form()
-                .in_file(&reading.draft.show(setting));
+            let (variable, example) = (setting.variable(), example(setting));
             let file = match &self.file {
-                Some(path) => format!("{key} = {example} in {}", path.display()),
-                None => format!("{key} = {example} in a file for --config"),
+                Some(path) => format!("{example} in {}", path.display()),
+                None => format!("{example} in a file for --config"),
             };
             let error = format!("{key}: missing; give --{key}, {variable}, or {file}");
             reading.errors.push(error);
@@ -213,7 +217,11 @@ impl Source {
     fn check(&self, reading: &mut Reading) {
         let mut errors = Vec::new();
         check(&reading.draft, |keys, error| {
-            errors.push(self.blamed(reading, keys, &error));
+            // A value that could not be read is not checked.
+            let start = self.blamed(reading, keys, "");
+            if !reading.errors.iter().any(|error| error.starts_with(&start)) {
+                errors.push(start + &error);
+            }
         });
         reading.errors.append(&mut errors);
     }
@@ -425,6 +433,13 @@ fn kind(value: &DeValue<'_>) -> String {
         DeValue::Array(_) => "a list".to_owned(),
         DeValue::Table(_) => "a table".to_owned(),
     }
+}
+
+/// The line of a file that gives a setting its default, or an example.
+fn example(setting: &Setting) -> String {
+    let mut draft = Draft::new();
+    let form = (setting.field)(&mut draft).form();
+    format!("{} = {}", setting.key, form.in_file(&draft.show(setting)))
 }
 
 /// Where in the text a span begins.

@@ -414,7 +414,12 @@ capacity = 3 | 5:1: duplicate key `capacity`: remove one of them
 clients = { a.weight = 1, a.weight = 2 } | 5:29: duplicate key `weight`: remove one of them
 shed-bad = "50%" | 5:12: shed-bad: shed-good must be above 0% and below shed-bad, and shed-bad below 100%, got 70% and 50%
 admin = "127.0.0.1:9000" | 5:9: admin: admin `127.0.0.1:9000` is the port of listen `127.0.0.1:9000`: give each a port of its own
-cores =  | 5:9: string values must be quoted, expected literal string"#;
+cores =  | 5:9: string values must be quoted, expected literal string; write it as in cores = 1
+max-streams = 10% | 5:15: string values must be quoted, expected literal string; write it as in max-streams = 250
+idle-timeout = 10s | 5:16: string values must be quoted, expected literal string; write it as in idle-timeout = "1m"
+admin = 127.0.0.1:9102 | 5:14: invalid float, expected nothing; write it as in admin = "127.0.0.1:9102"
+nonsense = 10s | 5:12: string values must be quoted, expected literal string
+client = "ip"; carry = true | 5:14: unexpected key or value, expected newline, `#`; write it as in client = "header""#;
 
 #[test]
 fn the_column_counts_characters() {
@@ -496,7 +501,9 @@ fn all_errors_are_reported_at_once() {
 #[test]
 fn what_a_broken_file_would_have_set_is_not_missing() {
     let error = load("capacity = = 40").unwrap_err().to_string();
-    assert_eq!(error, "sidecar.toml:1:12: extra `=`, expected nothing");
+    let right = "write it as in capacity = 40";
+    let expected = format!("sidecar.toml:1:12: extra `=`, expected nothing; {right}");
+    assert_eq!(error, expected);
 }
 
 #[test]
@@ -555,7 +562,12 @@ fn clients_by_address_name_the_proxies_that_are_trusted() {
     };
     assert_eq!(
         by("x-real-ip", "[]"),
-        "sidecar.toml:7:19: trusted-proxies: `x-real-ip` is only read from proxies, and none is trusted: name their addresses in trusted-proxies, as in 10.0.0.0/8"
+        "sidecar.toml:7:19: trusted-proxies: `x-real-ip` is only read from trusted proxies: name their addresses in trusted-proxies, as in 10.0.0.0/8"
+    );
+    // One value, one error.
+    assert_eq!(
+        by("x-real-ip", "3"),
+        "sidecar.toml:7:19: trusted-proxies: expected a list of strings such as [\"10.0.0.0/8\"], got the number 3"
     );
     assert_eq!(
         by("forwarded", "[\"10.0.0.1/8\"]"),

@@ -19,12 +19,12 @@ impl Value for Upstream {
         }
         let wrong = |why: &str| Err(format!("`{text}` {why}"));
         let Some((scheme, rest)) = text.split_once("://") else {
-            return match text {
-                "" => wrong(EXAMPLE),
-                _ => wrong(&format!(
-                    "has no scheme: write http://{text}, or h2c://{text} for HTTP/2"
-                )),
-            };
+            let is_host = text.parse().is_ok_and(|authority| is_host(&authority));
+            if !is_host || text.parse::<u16>().is_ok() {
+                return wrong(EXAMPLE);
+            }
+            let right = format!("write http://{text}, or h2c://{text} for HTTP/2");
+            return wrong(&format!("has no scheme: {right}"));
         };
         let is_h2c = match scheme {
             "http" => false,

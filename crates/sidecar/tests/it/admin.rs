@@ -294,8 +294,7 @@ fn the_token_is_read_at_each_use() {
     }
     token.remove();
     problem(&with("Bearer second-secret"), 403);
-    let log = sidecar.log();
-    assert!(log.contains("admin_token_file"), "{log}");
+    sidecar.wait_for_log("admin_token_file");
 }
 
 #[test]

@@ -116,6 +116,9 @@ upstream | h2c://shop:1?a=b | `h2c://shop:1?a=b` has a path, `?a=b`, but request
 upstream | http://shop#top | `http://shop#top` has a path, `#top`, but requests keep their own: write http://shop
 upstream | https://127.0.0.1:8080 | `https://127.0.0.1:8080` asks for TLS, which is not spoken to the upstream: write http://127.0.0.1:8080
 upstream | unix:///run/shop | `unix:///run/shop` has an unknown scheme: write http:// or h2c://
+upstream | 8080 | `8080` is not an upstream: {upstream}
+upstream | http:/shop | `http:/shop` is not an upstream: {upstream}
+upstream | shop | `shop` has no scheme: write http://shop, or h2c://shop for HTTP/2
 upstream |  | `` is not an upstream: {upstream}
 upstream | http:// | `http://` is not an upstream: {upstream}
 upstream | http://:8080 | `http://:8080` is not an upstream: {upstream}
@@ -178,7 +181,7 @@ fn a_switch_is_true_or_false() {
 #[test]
 fn a_list_without_a_proxy_is_refused() {
     let by_proxies = ["--client", "ip", "--ip-header", "forwarded"];
-    let error = "`forwarded` is only read from proxies, and none is trusted: name their addresses in trusted-proxies, as in 10.0.0.0/8\n";
+    let error = "`forwarded` is only read from trusted proxies: name their addresses in trusted-proxies, as in 10.0.0.0/8\n";
     for (more, key) in [
         (&["--trusted-proxies", ","][..], "trusted-proxies"),
         (&[], "ip-header"),
@@ -223,7 +226,7 @@ fn proxies_at_every_address_are_warned_about() {
     for (trusted, every) in [("0.0.0.0/0", "0.0.0.0/0"), ("10.0.0.0/8,::/0", "::/0")] {
         let flags = [&by_proxies[..], &["--trusted-proxies", trusted]].concat();
         let warning = format!(
-            "warning: --trusted-proxies: `{every}` is every address, so each caller can choose its client in `x-forwarded-for`: name only the proxies\n"
+            "warning: --trusted-proxies: `{every}` is every address, so each caller can choose its client: name only the proxies\n"
         );
         assert_eq!(warned(&flags), warning);
     }
@@ -241,7 +244,7 @@ fn a_client_header_with_secrets_is_warned_about() {
     ] {
         let lower = header.to_lowercase();
         let warning = format!(
-            "warning: --client-header: `{lower}` has secrets, and the ids of clients can be read in the metrics and on the admin port: name a header without secrets\n"
+            "warning: --client-header: `{lower}` has secrets, and the metrics show the ids of clients: name a header without secrets\n"
         );
         assert_eq!(warned(&["--client-header", header]), warning);
         // By its address a client is known without the header.
