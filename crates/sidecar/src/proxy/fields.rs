@@ -104,6 +104,17 @@ pub(super) fn for_upstream<B>(
     upgrading
 }
 
+/// Drops what a caller that is no trusted proxy says of where the request came from.
+pub(super) fn drop_forwarded(headers: &mut HeaderMap) {
+    let is_made_up = |name: &&HeaderName| {
+        **name == FORWARDED || **name == X_REAL_IP || name.as_str().starts_with("x-forwarded-")
+    };
+    let names: Vec<_> = headers.keys().filter(is_made_up).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
 /// Makes the fields of a response those of a response to the client.
 pub(super) fn for_client<B>(response: &mut Response<B>) {
     let version = response.version();

@@ -27,7 +27,7 @@ use paceline::limiter::Status;
 use paceline_tower::ProblemFormat;
 use tokio::time::Instant;
 
-use crate::config::{Config, Mode};
+use crate::config::{Client, Config, Mode};
 use crate::state::Sidecar;
 
 use client::Clients;
@@ -97,7 +97,10 @@ impl Proxy {
         check::request(&request).inspect_err(|_| count(&counts.bad_requests))?;
         // The client has its share, and the upstream has room. The fields that `Connection` names are still there.
         let (status, mut admitted) = self.admit(peer, &mut request, &config)?;
-        // The request becomes that of the sidecar.
+        // The request becomes that of the sidecar. Of a client by its address nothing else is known.
+        if matches!(config.client, Client::Ip { .. }) && !self.clients(&config).trust(peer) {
+            fields::drop_forwarded(request.headers_mut());
+        }
         let upgrade = fields::for_upstream(&mut request, peer, &self.host, &config);
         let upgrade = upgrade.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
 
