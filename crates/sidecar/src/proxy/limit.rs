@@ -1,21 +1,22 @@
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use paceline::fair::ClientTerms;
 use paceline::feedback::LimitHeaders;
 use paceline::limiter::{Fair, Status};
 use paceline::policy::Decision;
 
 use super::problem::Problem;
-use crate::config::{Config, Mode, Terms};
+use crate::config::{Config, Mode};
 
 /// The share of each client, for all threads.
 pub(crate) struct Limit {
     fair: Fair<String>,
     /// What is special for a client, as of the last reload.
-    terms: Arc<RwLock<BTreeMap<String, Terms>>>,
+    terms: Arc<RwLock<HashMap<String, ClientTerms>>>,
     headers: LimitHeaders,
     sums: Mutex<Sums>,
 }
@@ -55,14 +56,11 @@ impl Verdict {
 
 impl Limit {
     pub(crate) fn new(config: &Config) -> Self {
-        let terms = Arc::new(RwLock::new(config.terms.clone()));
+        let terms = Arc::new(RwLock::new(named(config)));
         let known = Arc::clone(&terms);
         let terms_of = move |client: &String| {
             let known = known.read().unwrap_or_else(PoisonError::into_inner);
-            known
-                .get(client)
-                .copied()
-                .map_or_else(Default::default, Into::into)
+            known.get(client).copied().unwrap_or_default()
         };
         Self {
             fair: Fair::new(config.fair_share()).with_terms(terms_of),
@@ -74,9 +72,10 @@ impl Limit {
 
     /// Goes on with another configuration. What is spent stays spent.
     pub(crate) fn retune(&self, config: &Config) {
+        let named = named(config);
         let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
-        let are_new = *terms != config.terms;
-        terms.clone_from(&config.terms);
+        let are_new = *terms != named;
+        *terms = named;
         drop(terms);
         let share = config.fair_share();
         if are_new || self.fair.share() != share {
@@ -179,4 +178,12 @@ impl fmt::Debug for Limit {
             .field("share", &self.fair.share())
             .finish_non_exhaustive()
     }
+}
+
+/// The terms of the clients of the file, by their id.
+fn named(config: &Config) -> HashMap<String, ClientTerms> {
+    let terms = config.terms.iter();
+    terms
+        .map(|(id, terms)| (id.clone(), (*terms).into()))
+        .collect()
 }

@@ -365,16 +365,10 @@ fn a_request_without_an_id_is_refused_if_its_address_is_in_the_enforced_part() {
 fn a_client_of_the_file_has_its_share_whatever_ids_come_first() {
     let file = File::new(
         "sidecar.toml",
-        "max-clients = 10\n[clients.victim]\nweight = 50\nmost-lent = 0\n",
+        "max-clients = 10\nforget-after = 1000\n[clients.victim]\nweight = 50\nmost-lent = 0\n",
     );
-    let flags = [
-        "--config",
-        file.path(),
-        "--capacity",
-        "100",
-        "--cycle",
-        "1s",
-    ];
+    let flags = ["--config", file.path(), "--capacity", "100"];
+    let flags = [&flags[..], &["--cycle", "1s"]].concat();
     let sidecar = Sidecar::start(upstream::hello(), &flags);
     let mut client = sidecar.client();
     let mut cycle = None;
