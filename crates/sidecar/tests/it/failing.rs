@@ -239,7 +239,7 @@ fn a_malformed_chunk_ends_the_response_visibly() {
         "x\r\n",
         "\r\n",
         "2\nok\r\n",
-        "2 \r\nok\r\n",
+        "2 x\r\nok\r\n",
         "-2\r\nok\r\n",
         "10000000000000000\r\nok\r\n",
         "0\r\na b: c\r\n\r\n",

@@ -11,6 +11,8 @@ mod framing;
 mod head;
 mod pool;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 
