@@ -13,6 +13,7 @@ mod limit;
 mod patience;
 mod pool;
 mod problem;
+mod refused;
 mod times;
 mod tunnel;
 mod upload;
@@ -38,9 +39,11 @@ use upload::Upload;
 use upstream::Upstream;
 
 pub(crate) use body::Body;
+pub(crate) use check::FramedTwice;
 pub(crate) use client::Peer;
 pub(crate) use gate::Gate;
 pub(crate) use limit::Limit;
+pub(crate) use refused::Refuser;
 pub(crate) use times::{Histogram, Times};
 
 /// What the requests of one thread share: the pool of its connections to the upstream.
@@ -73,7 +76,13 @@ impl Proxy {
         let version = request.version();
         match self.forward(peer, request).await {
             Ok(response) => response,
-            Err(problem) => problem.response(is_grpc, version),
+            Err(problem) => {
+                if problem.is_of_client() {
+                    let (status, detail) = (problem.status(), problem.detail());
+                    self.sidecar.bad_request(peer.ip, status, detail);
+                }
+                problem.response(is_grpc, version)
+            }
         }
     }
 
@@ -90,7 +99,7 @@ impl Proxy {
         let mut request = Upload::of(request);
 
         // What can be read in two ways does not reach the upstream.
-        check::request(&request).inspect_err(|_| count(&counts.bad_requests))?;
+        check::request(&request)?;
         // The client has its share, and the upstream has room. The fields that `Connection` names are still there.
         let (status, mut admitted) = self.admit(peer, &mut request, &config)?;
         // The request becomes that of the sidecar.
@@ -152,10 +161,9 @@ impl Proxy {
                 None
             }
             Err(problem) => {
-                count(match problem.status() {
-                    StatusCode::BAD_REQUEST => &counts.bad_requests,
-                    _ => &counts.anonymous,
-                });
+                if !problem.is_of_client() {
+                    count(&counts.anonymous);
+                }
                 return Err(problem);
             }
         };

@@ -65,18 +65,21 @@ impl Problem {
         self.0.status
     }
 
-    #[cfg(test)]
+    /// Whether the request is bad.
+    pub(super) fn is_of_client(&self) -> bool {
+        matches!(
+            self.0.status,
+            StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT | StatusCode::NOT_IMPLEMENTED
+        )
+    }
+
     pub(super) fn detail(&self) -> &str {
         &self.0.detail
     }
 
     pub(super) fn response(self, is_grpc: bool, version: Version) -> Response<Body> {
         // What comes next on the connection may not be a request, whatever it looks like.
-        let closes = matches!(
-            self.0.status,
-            StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT | StatusCode::NOT_IMPLEMENTED
-        );
-        let closes = closes && version != Version::HTTP_2;
+        let closes = self.is_of_client() && version != Version::HTTP_2;
         let mut response = if is_grpc { self.grpc() } else { self.json() };
         if closes {
             let close = HeaderValue::from_static("close");

@@ -6,7 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -84,6 +84,8 @@ mod phase {
     pub(super) const STREAM: u8 = 5;
     /// HTTP/1: nothing. The connection is over, and what still comes is thrown away.
     pub(super) const OVER: u8 = 6;
+    /// The connection was upgraded, and is no longer watched.
+    pub(super) const UPGRADED: u8 = 7;
 }
 
 /// When a connection, or a stream of HTTP/2, is late.
@@ -97,6 +99,8 @@ pub(super) struct Watch {
     write_by: AtomicU64,
     /// HTTP/2: the streams that began since the last look.
     began: AtomicUsize,
+    /// HTTP/1: a response, or a part of it, may not be written yet.
+    owes: AtomicBool,
 }
 
 impl Watch {
@@ -112,6 +116,7 @@ impl Watch {
             read_by: AtomicU64::new(read_by),
             write_by: AtomicU64::new(NEVER),
             began: AtomicUsize::new(0),
+            owes: AtomicBool::new(false),
         })
     }
 
@@ -124,13 +129,37 @@ impl Watch {
     pub(super) fn head_is_complete(&self) {
         self.phase.store(phase::EXCHANGE, Relaxed);
         self.read_by.store(NEVER, Relaxed);
+        self.owes.store(true, Relaxed);
     }
 
     /// HTTP/1: the response is complete.
     fn is_answered(&self) {
-        self.phase.store(phase::BETWEEN, Relaxed);
-        self.read_by
-            .store(self.clock.after(&self.clock.between), Relaxed);
+        if self.phase.load(Relaxed) == phase::EXCHANGE {
+            self.phase.store(phase::BETWEEN, Relaxed);
+            self.read_by
+                .store(self.clock.after(&self.clock.between), Relaxed);
+        }
+    }
+
+    /// HTTP/1: the response switches to another protocol.
+    pub(super) fn is_upgraded(&self) {
+        self.phase.store(phase::UPGRADED, Relaxed);
+    }
+
+    /// HTTP/1: all that was to write is written.
+    pub(super) fn has_flushed(&self) {
+        if self.awaits_head() {
+            self.owes.store(false, Relaxed);
+        }
+    }
+
+    /// HTTP/1: whether no request is under way, and no response either.
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.awaits_head() && !self.owes.load(Relaxed)
+    }
+
+    fn awaits_head(&self) -> bool {
+        matches!(self.phase.load(Relaxed), phase::HEAD | phase::BETWEEN)
     }
 
     /// HTTP/1: the response is sent, and only the client may be sending.
@@ -143,7 +172,7 @@ impl Watch {
 
     /// HTTP/1: whether a part of a head came, and the rest too late.
     pub(super) fn has_late_head(&self) -> bool {
-        self.phase.load(Relaxed) == phase::HEAD && self.is_late()
+        self.phase.load(Relaxed) == phase::HEAD && self.owes_nothing() && self.is_late()
     }
 
     /// The connection speaks HTTP/2.
