@@ -13,7 +13,7 @@ use memchr::memchr;
 #[derive(Debug, Default)]
 pub(super) struct Heads {
     place: Place,
-    /// The lines of a head. Empty lines before it do not count.
+    /// The lines of a head, without empty ones.
     lines: usize,
     /// This line of a head, or of trailers, is not empty.
     is_begun: bool,
@@ -54,7 +54,7 @@ impl Heads {
             match &mut self.place {
                 Place::Head => {
                     // Empty lines may come before a head.
-                    if self.is_over(&mut rest) && self.lines > 0 {
+                    if self.reaches_empty_line(&mut rest) && self.lines > 0 {
                         break;
                     }
                 }
@@ -80,7 +80,7 @@ impl Heads {
                     }
                 }
                 Place::Trailers => {
-                    if self.is_over(&mut rest) {
+                    if self.reaches_empty_line(&mut rest) {
                         self.place = Place::Head;
                         self.lines = 0;
                     }
@@ -108,8 +108,8 @@ impl Heads {
         self.place = Place::Other;
     }
 
-    /// Takes lines up to an empty one, or all that is there. Returns whether an empty line has ended.
-    fn is_over(&mut self, rest: &mut &[u8]) -> bool {
+    /// Takes lines up to an empty one, or all that is there.
+    fn reaches_empty_line(&mut self, rest: &mut &[u8]) -> bool {
         while let Some(end) = memchr(b'\n', rest) {
             let is_empty = !self.is_begun && is_empty(&rest[..end]);
             *rest = &rest[end + 1..];

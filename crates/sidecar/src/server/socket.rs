@@ -103,9 +103,8 @@ impl Socket {
     /// Answers a head that hyper has refused, unless the end of a response is on its way: then hyper has answered without a body.
     pub(super) async fn refuse(&mut self) {
         self.watch.is_over();
-        let answer = self
-            .refuser
-            .bytes(self.refused.unwrap_or(StatusCode::BAD_REQUEST));
+        let status = self.refused.unwrap_or(StatusCode::BAD_REQUEST);
+        let answer = self.refuser.bytes(status);
         if self.refused.is_some() && self.stream.write_all(&answer).await.is_ok() {
             let _ = self.stream.shutdown().await;
         }
@@ -122,7 +121,7 @@ impl Socket {
 
     /// Without a request, hyper writes only to refuse one.
     fn is_refusal(&mut self, bytes: &[u8]) -> bool {
-        let is_refusal = self.watch.owes_nothing();
+        let is_refusal = self.watch.awaits_head();
         if is_refusal {
             let status = bytes.get(9..12).map(StatusCode::from_bytes);
             self.refused = status.and_then(Result::ok);
@@ -185,9 +184,6 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.is_refusal(bytes) {
-            return Poll::Ready(Ok(bytes.len()));
-        }
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.wrote(polled)
     }

@@ -6,7 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -86,6 +86,8 @@ mod phase {
     pub(super) const OVER: u8 = 6;
     /// The connection was upgraded, and is no longer watched.
     pub(super) const UPGRADED: u8 = 7;
+    /// HTTP/1: the client takes the end of a response.
+    pub(super) const ANSWERED: u8 = 8;
 }
 
 /// When a connection, or a stream of HTTP/2, is late.
@@ -99,8 +101,6 @@ pub(super) struct Watch {
     write_by: AtomicU64,
     /// HTTP/2: the streams that began since the last look.
     began: AtomicUsize,
-    /// HTTP/1: a response, or a part of it, may not be written yet.
-    owes: AtomicBool,
 }
 
 impl Watch {
@@ -116,7 +116,6 @@ impl Watch {
             read_by: AtomicU64::new(read_by),
             write_by: AtomicU64::new(NEVER),
             began: AtomicUsize::new(0),
-            owes: AtomicBool::new(false),
         })
     }
 
@@ -129,37 +128,32 @@ impl Watch {
     pub(super) fn head_is_complete(&self) {
         self.phase.store(phase::EXCHANGE, Relaxed);
         self.read_by.store(NEVER, Relaxed);
-        self.owes.store(true, Relaxed);
     }
 
     /// HTTP/1: the response is complete.
     fn is_answered(&self) {
         if self.phase.load(Relaxed) == phase::EXCHANGE {
-            self.phase.store(phase::BETWEEN, Relaxed);
+            self.phase.store(phase::ANSWERED, Relaxed);
             self.read_by
                 .store(self.clock.after(&self.clock.between), Relaxed);
         }
     }
 
-    /// HTTP/1: the response switches to another protocol.
-    pub(super) fn is_upgraded(&self) {
-        self.phase.store(phase::UPGRADED, Relaxed);
-    }
-
     /// HTTP/1: all that was to write is written.
     pub(super) fn has_flushed(&self) {
-        if self.awaits_head() {
-            self.owes.store(false, Relaxed);
+        if self.phase.load(Relaxed) == phase::ANSWERED {
+            self.phase.store(phase::BETWEEN, Relaxed);
         }
     }
 
-    /// HTTP/1: whether no request is under way, and no response either.
-    pub(super) fn owes_nothing(&self) -> bool {
-        self.awaits_head() && !self.owes.load(Relaxed)
+    /// HTTP/1: whether there is neither a request nor a response under way.
+    pub(super) fn awaits_head(&self) -> bool {
+        matches!(self.phase.load(Relaxed), phase::HEAD | phase::BETWEEN)
     }
 
-    fn awaits_head(&self) -> bool {
-        matches!(self.phase.load(Relaxed), phase::HEAD | phase::BETWEEN)
+    /// HTTP/1: the response switches to another protocol.
+    pub(super) fn is_upgraded(&self) {
+        self.phase.store(phase::UPGRADED, Relaxed);
     }
 
     /// HTTP/1: the response is sent, and only the client may be sending.
@@ -172,7 +166,7 @@ impl Watch {
 
     /// HTTP/1: whether a part of a head came, and the rest too late.
     pub(super) fn has_late_head(&self) -> bool {
-        self.phase.load(Relaxed) == phase::HEAD && self.owes_nothing() && self.is_late()
+        self.phase.load(Relaxed) == phase::HEAD && self.is_late()
     }
 
     /// The connection speaks HTTP/2.
@@ -368,6 +362,7 @@ mod tests {
         let watch = Watch::connection(&clock);
         watch.head_is_complete();
         drop(Download::new(Full::new(Bytes::new()), Arc::clone(&watch)));
+        watch.has_flushed();
         pass(&clock, 50);
         watch.has_read();
         assert_eq!(late_after(&clock, &watch), 11);
