@@ -23,6 +23,7 @@ mod page;
 mod raw;
 mod refused;
 mod reload;
+mod smuggling;
 mod support;
 mod upgrade;
 mod upstream;
