@@ -227,14 +227,18 @@ fn print_row(
     asks: [u32; 4],
     totals: &mut [Total; 4],
 ) -> Result<(), Failure> {
-    let mut row = format!("{cycle:5}  ");
-    for ((name, asks), total) in CLIENTS.into_iter().zip(asks).zip(totals) {
+    let mut clients = Vec::new();
+    for (name, asks) in CLIENTS.into_iter().zip(asks) {
         let client = view.clients.iter().find(|client| client.client == name);
         let client = client.ok_or_else(|| format!("/clients does not have {name}"))?;
         if client.used + client.refused != u64::from(asks) {
             println!("{cycle:5}  the machine was too busy: the requests were not in one cycle");
             return Ok(());
         }
+        clients.push(client);
+    }
+    let mut row = format!("{cycle:5}  ");
+    for ((client, asks), total) in clients.into_iter().zip(asks).zip(totals) {
         write!(row, "{asks:6} {:6} {:6}  ", client.size, client.used)?;
         if asks <= DEFAULT {
             total.asked += u64::from(asks);

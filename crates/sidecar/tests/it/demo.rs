@@ -50,13 +50,16 @@ impl Drop for Demo {
     }
 }
 
-/// The lines of the table: for each client what it asks for, its size, and what passed.
-fn rows(text: &str) -> Vec<[[u32; 3]; 4]> {
+/// A line of the table: the number of the cycle, and for each client what it asks for, its size, and what passed.
+type Row = (u32, [[u32; 3]; 4]);
+
+/// The lines of the table. A cycle in which the machine was too busy is left out.
+fn rows(text: &str) -> Vec<Row> {
     let rows = text.lines().filter_map(|line| {
         let numbers = line.split_whitespace().map(str::parse);
         let numbers = numbers.collect::<Result<Vec<u32>, _>>().ok()?;
         let (clients, _) = numbers.get(1..13)?.as_chunks();
-        clients.try_into().ok()
+        Some((numbers[0], clients.try_into().ok()?))
     });
     rows.collect()
 }
@@ -86,28 +89,33 @@ fn the_table_is_the_published_one_and_nothing_is_left() {
 /// What was asked for in cycles that are followed by one with the published sizes. All lines are right.
 fn published_rows(text: &str) -> Vec<[u32; 4]> {
     let rows = rows(text);
-    assert!(!rows.is_empty(), "{text}");
-    for row in &rows {
+    for (_, row) in &rows {
         let sizes = row.iter().map(|[_, size, _]| size);
         assert_eq!(sizes.sum::<u32>(), 40, "{text}");
-        for [asks, size, passed] in row {
-            assert_eq!(passed, asks.min(size), "{text}");
-            let is_inside = *asks > 10 || passed == asks;
-            assert!(is_inside, "refused inside its default: {text}");
-        }
     }
-    for client in ["catalog: ", "search: "] {
-        let line = text.lines().find(|line| line.starts_with(client));
-        assert!(line.unwrap().contains(" passed, 0 refused."), "{text}");
+    if !text.contains("too busy") {
+        for client in ["catalog: ", "search: "] {
+            let line = text.lines().find(|line| line.starts_with(client));
+            assert!(line.unwrap().contains(" passed, 0 refused."), "{text}");
+        }
     }
     // A cycle is sized by what was asked in the one before.
     let pairs = rows.windows(2).filter_map(|pair| {
-        let [before, now] = [pair[0], pair[1]].map(|row| row.map(|[asks, _, _]| asks));
+        let [(before, asked), (number, row)] = [pair[0], pair[1]];
+        if before + 1 != number {
+            return None;
+        }
+        for [asks, size, passed] in row {
+            assert_eq!(passed, asks.min(size), "{text}");
+            let is_inside = asks > 10 || passed == asks;
+            assert!(is_inside, "refused inside its default: {text}");
+        }
+        let [before, now] = [asked, row].map(|row| row.map(|[asks, _, _]| asks));
         let (asked, sizes) = PUBLISHED.iter().find(|(asked, _)| *asked == before)?;
         if now != before {
             return None;
         }
-        assert_eq!(pair[1].map(|[_, size, _]| size), *sizes, "{text}");
+        assert_eq!(row.map(|[_, size, _]| size), *sizes, "{text}");
         Some(*asked)
     });
     pairs.collect()
