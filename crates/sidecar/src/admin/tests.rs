@@ -12,15 +12,20 @@ use crate::config::{Config, Source, Upstream};
 
 use super::*;
 
-/// The admin port of a new sidecar.
-fn port() -> SocketAddr {
+/// The admin port of a new sidecar that knows this number of clients.
+fn port(clients: u32) -> SocketAddr {
     let upstream = Upstream {
         authority: "127.0.0.1:1".parse().unwrap(),
         is_h2c: false,
     };
     let address = "127.0.0.1:0".parse().unwrap();
-    let config = Config::new(address, upstream, 40, Duration::from_secs(1));
+    let mut config = Config::new(address, upstream, 40, Duration::from_secs(1));
+    config.fair.max_clients = clients.max(1);
     let sidecar = Sidecar::new(config, Source::default()).unwrap();
+    for client in 0..clients {
+        let client = format!("{client:064}");
+        let _ = sidecar.limit.fair().try_acquire(&client, 1);
+    }
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(address).unwrap();
     let listener = socket.listen(4_096).unwrap();
@@ -30,7 +35,7 @@ fn port() -> SocketAddr {
 }
 
 async fn connected() -> TcpStream {
-    TcpStream::connect(port()).await.unwrap()
+    TcpStream::connect(port(0)).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,8 +84,8 @@ fn change(path: &str) -> String {
 }
 
 /// Runs peers of the port. Time stands still meanwhile, so no timeout closes their connections.
-async fn at_one_instant(peers: impl FnOnce(SocketAddr) + Send + 'static) {
-    let at = port();
+async fn at_one_instant(clients: u32, peers: impl FnOnce(SocketAddr) + Send + 'static) {
+    let at = port(clients);
     spawn_blocking(move || peers(at)).await.unwrap();
 }
 
@@ -89,6 +94,16 @@ fn open(at: SocketAddr, bytes: &str) -> Peer {
     let patience = Some(Duration::from_secs(60));
     peer.set_read_timeout(patience).unwrap();
     peer.write_all(bytes.as_bytes()).unwrap();
+    peer
+}
+
+/// Sends a request, and reads its status.
+fn begin(at: SocketAddr, request: &str, status: &str) -> Peer {
+    let mut peer = open(at, request);
+    let mut answer = [0; 12];
+    peer.read_exact(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert_eq!(answer, format!("HTTP/1.1 {status}"), "{request}");
     peer
 }
 
@@ -115,7 +130,7 @@ fn is_silent(peer: &Peer) -> bool {
 
 /// Holds this many connections, each with a part of a head, while probes and scrapes ask.
 async fn probes_are_answered_beside(held: usize, begun: &'static str, next: &'static str) {
-    at_one_instant(move |at| {
+    at_one_instant(0, move |at| {
         let mut peers: Vec<_> = (0..held).map(|_| open(at, begun)).collect();
         for _ in 0..12 {
             is_answered(at, PROBE);
@@ -148,15 +163,8 @@ async fn probes_are_answered_while_1200_slow_heads_are_held_and_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_under_way_have_at_most_192_places_and_keep_them() {
-    at_one_instant(|at| {
-        let begin = |request: &str, status: &str| {
-            let mut peer = open(at, request);
-            let mut answer = [0; 12];
-            peer.read_exact(&mut answer).unwrap();
-            let answer = String::from_utf8_lossy(&answer);
-            assert_eq!(answer, format!("HTTP/1.1 {status}"), "{request}");
-            peer
-        };
+    at_one_instant(0, |at| {
+        let begin = |request: &str, status: &str| begin(at, request, status);
         let events = PROBE.replace("healthz", "events");
         let events: Vec<_> = (0..SUBSCRIBERS).map(|_| begin(&events, "200")).collect();
         // The sidecar asks for the body once the request has its place.
@@ -185,6 +193,22 @@ async fn requests_under_way_have_at_most_192_places_and_keep_them() {
         }
         drop(silent);
         is_answered(at, &PROBE.replace("healthz", "metrics"));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_scrape_is_not_cut_for_other_connections() {
+    // More metrics than the buffers of a connection hold.
+    at_one_instant(20_000, |at| {
+        let scrape = begin(at, &PROBE.replace("healthz", "metrics"), "200");
+        let silent: Vec<_> = (0..300).map(|_| open(at, "")).collect();
+        is_answered(at, PROBE);
+        let answer = rest(scrape);
+        let (head, metrics) = answer.split_once("\r\n\r\n").unwrap();
+        let length = format!("content-length: {}\r\n", metrics.len());
+        assert!(head.contains(&length), "{head}, got {length}");
+        drop(silent);
     })
     .await;
 }
