@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS};
-use super::support::{GET, Sidecar, head, rest};
+use super::support::{GET, Sidecar, head, rest, wait_until};
 use super::upstream::{self, UPGRADE, hello, nothing};
 
 const SHORT: &str = "300ms";
@@ -89,6 +89,25 @@ fn a_bad_head_after_good_requests_is_refused_after_their_responses() {
     let answer = rest(&mut stream);
     is_problem(answer.strip_prefix("hello").unwrap(), 400);
     assert_eq!(bad_requests(&sidecar), Some(2.0));
+}
+
+#[test]
+fn a_bad_head_takes_nothing_from_a_response_that_is_read_slowly() {
+    let body = vec![b'x'; 1 << 24];
+    let large = upstream::http(move |_| {
+        let reply = upstream::reply(body.clone());
+        async { reply }
+    });
+    let sidecar = Sidecar::start(large, &[]);
+    let mut stream = sidecar.open([GET, "\0"].concat());
+    head(&mut stream);
+    // hyper reads the bad head when it has the whole body, of which the client has not taken all.
+    let answers = rest(&mut stream);
+    let (body, refusal) = answers.split_at(1 << 24);
+    assert!(body.bytes().all(|byte| byte == b'x'));
+    assert!(refusal.starts_with("HTTP/1.1 400 "), "{refusal}");
+    // Without a body of its own it is counted after it is sent.
+    wait_until("it is counted", || bad_requests(&sidecar) == Some(1.0));
 }
 
 #[test]
