@@ -341,6 +341,24 @@ impl Proxies {
         })
     }
 
+    /// Whether the peer of a connection is one of them, at any address if they are [`hops`](Self::hops). What another peer says of
+    /// where a request came from is made up.
+    ///
+    /// ```
+    /// use paceline_tower::Proxies;
+    ///
+    /// let proxies = Proxies::ranges(["10.0.0.0/8"]);
+    /// assert!(proxies.include("10.0.0.1".parse().unwrap()));
+    /// assert!(!proxies.include("198.51.100.9".parse().unwrap()));
+    /// ```
+    #[must_use]
+    pub fn include(&self, peer: IpAddr) -> bool {
+        match &self.trust {
+            Trust::Hops(_) => true,
+            Trust::Ranges(ranges) => ranges.iter().any(|range| range.contains(peer)),
+        }
+    }
+
     /// The client behind these proxies; `peer` is the last proxy.
     fn client(
         &self,
@@ -357,12 +375,10 @@ impl Proxies {
                 let element = element.ok_or(Unreadable)?;
                 header.address(element).map(Some)
             }
-            Trust::Ranges(ranges) => {
-                let is_trusted =
-                    |address: &IpAddr| ranges.iter().any(|range| range.contains(*address));
+            Trust::Ranges(_) => {
                 let mut client = peer;
                 for read in 0.. {
-                    if !client.as_ref().is_some_and(is_trusted) {
+                    if !client.is_some_and(|client| self.include(client)) {
                         break;
                     }
                     let Some(element) = elements.next() else {
@@ -438,6 +454,7 @@ impl Range {
     }
 
     fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
         address.is_ipv4() == self.network.is_ipv4() && masked(address, self.bits) == self.network
     }
 }

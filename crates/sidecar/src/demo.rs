@@ -153,7 +153,6 @@ async fn show(demo: &Demo) -> Result<(), Failure> {
         client.ask().await?;
         clients.push(client);
     }
-    let mut operator = connect(sidecar.admin).await?;
     // The cycle of this first request is the rest of the length.
     let cycles = u32::try_from(demo.length.as_secs() / CYCLE.as_secs())? - 1;
     let mut part_before = None;
@@ -164,9 +163,9 @@ async fn show(demo: &Demo) -> Result<(), Failure> {
         if part_before.replace(part) != Some(part) {
             heading(words);
         }
-        let start = view(&mut operator).await?.until_next();
+        let start = view(sidecar.admin).await?.until_next();
         clients = in_one_cycle(clients, asks, start).await?;
-        let view = view(&mut operator).await?;
+        let view = view(sidecar.admin).await?;
         print_row(cycle + 1, &view, asks, &mut totals)?;
     }
     summary(&totals, &clients);
@@ -406,11 +405,11 @@ impl View {
     }
 }
 
-async fn view(operator: &mut SendRequest<Empty<Bytes>>) -> Result<View, Failure> {
+async fn view(admin: SocketAddr) -> Result<View, Failure> {
+    let mut operator = connect(admin).await?;
     let request = Request::get("/clients")
         .header("host", "localhost")
         .body(Empty::new())?;
-    operator.ready().await?;
     let response = operator.send_request(request).await?;
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();

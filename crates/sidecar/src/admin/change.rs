@@ -43,7 +43,11 @@ pub(super) async fn mode(sidecar: &Sidecar, request: Request<Incoming>) -> Answe
 }
 
 /// Reads the configuration again. A bad one is refused with every line that is wrong, and the old one stays.
-pub(super) fn reload(sidecar: &Sidecar) -> Answer {
+pub(super) async fn reload(sidecar: &Sidecar, request: Request<Incoming>) -> Answer {
+    // It says nothing. Unread, it could cost the client the answer.
+    if let Err((status, detail)) = body(request).await {
+        return problem(status, &detail);
+    }
     match config::reload(sidecar, &sidecar.source) {
         Ok(()) => answer::json(&json!({ "reloaded": true })),
         Err(errors) => problem(StatusCode::UNPROCESSABLE_ENTITY, &errors.to_string()),
@@ -80,25 +84,29 @@ async fn read(request: Request<Incoming>) -> Result<Change, Refusal> {
             return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.to_owned()));
         }
     };
-    let body = Limited::new(request.into_body(), BODY_BYTES).collect();
-    let body = match timeout(PATIENCE, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            let detail = format!("the body has more than {BODY_BYTES} bytes");
-            return Err((StatusCode::PAYLOAD_TOO_LARGE, detail));
-        }
-        Ok(Err(_)) => return Err(bad("the body is broken")),
-        Err(_) => {
-            let detail = format!("the body is not complete after {PATIENCE:?}");
-            return Err((StatusCode::REQUEST_TIMEOUT, detail));
-        }
-    };
+    let body = body(request).await?;
     let change = if is_form {
         form(&body).and_then(|form| serde_json::from_value(form).map_err(|error| error.to_string()))
     } else {
         serde_json::from_slice(&body).map_err(|error| error.to_string())
     };
     change.map_err(bad)
+}
+
+async fn body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
+    let body = Limited::new(request.into_body(), BODY_BYTES).collect();
+    match timeout(PATIENCE, body).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            let detail = format!("the body has more than {BODY_BYTES} bytes");
+            Err((StatusCode::PAYLOAD_TOO_LARGE, detail))
+        }
+        Ok(Err(_)) => Err(bad("the body is broken")),
+        Err(_) => {
+            let detail = format!("the body is not complete after {PATIENCE:?}");
+            Err((StatusCode::REQUEST_TIMEOUT, detail))
+        }
+    }
 }
 
 /// A form as the JSON that says the same. Neither names nor values of a change need an escape.

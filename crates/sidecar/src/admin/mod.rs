@@ -10,12 +10,15 @@ mod metrics;
 mod page;
 mod ready;
 mod stall;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::convert::Infallible;
 use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
@@ -25,6 +28,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::timeout;
 
 use crate::state::Sidecar;
@@ -35,10 +39,14 @@ use self::ready::Readiness;
 use self::stall::Stall;
 use self::view::View;
 
-/// Until the head of a request is complete, and how long a peer may take nothing of its answer.
+/// Until the head of a request is complete.
+const HEAD_WITHIN: Duration = Duration::from_secs(2);
+/// Until the body of a request is complete, and how long a peer may take nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections at once. More wait in the queue of the listener.
+/// Connections at once. For one more the oldest without a place is closed.
 const CONNECTIONS: usize = 256;
+/// Requests under way at once that can last, each with a place. The other connections are left to probes.
+const PLACES: usize = 192;
 /// Readers of `/events` at once.
 const SUBSCRIBERS: usize = 32;
 const HEAD_BYTES: usize = 16 * 1024;
@@ -48,7 +56,15 @@ const HEAD_BYTES: usize = 16 * 1024;
 struct Admin {
     sidecar: Arc<Sidecar>,
     readiness: Readiness,
+    places: Semaphore,
     subscribers: Arc<Semaphore>,
+}
+
+/// A connection as the port sees it.
+struct Connection {
+    task: AbortHandle,
+    /// Whether its request has a place. Then it is not closed for another connection.
+    has_place: Arc<AtomicBool>,
 }
 
 /// Answers operators on `listener` for ever. It ends when it is dropped, and the connections with the runtime.
@@ -56,10 +72,12 @@ pub(crate) async fn serve(listener: TcpListener, sidecar: Arc<Sidecar>) {
     let admin = Arc::new(Admin {
         sidecar,
         readiness: Readiness::default(),
+        places: Semaphore::new(PLACES),
         subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)),
     });
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+    // The oldest first.
+    let mut connections = Vec::<Connection>::with_capacity(CONNECTIONS);
+    loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -69,22 +87,51 @@ pub(crate) async fn serve(listener: TcpListener, sidecar: Arc<Sidecar>) {
                 continue;
             }
         };
-        let admin = Arc::clone(&admin);
-        tokio::spawn(async move {
-            connection(&admin, stream, peer).await;
-            drop(permit);
-        });
+        connections.retain(|each| !each.task.is_finished());
+        if connections.len() == CONNECTIONS {
+            close_oldest(&mut connections);
+        }
+        let has_place = Arc::<AtomicBool>::default();
+        let (admin, place) = (Arc::clone(&admin), Arc::clone(&has_place));
+        let task = tokio::spawn(async move { connection(&admin, stream, peer, &place).await });
+        let task = task.abort_handle();
+        connections.push(Connection { task, has_place });
+        // A connection reads what has come before it can be the oldest, also while many are accepted.
+        yield_now().await;
     }
 }
 
-async fn connection(admin: &Admin, stream: TcpStream, peer: SocketAddr) {
-    let service = service_fn(|request| async move {
-        let answer = admin.answer(peer, request).await;
+/// Closes the oldest connection without a place. There is one, since there are fewer places than connections.
+fn close_oldest(connections: &mut Vec<Connection>) {
+    let mut all = connections.iter();
+    if let Some(oldest) = all.position(|each| !each.has_place.load(Ordering::Relaxed)) {
+        connections.remove(oldest).task.abort();
+    }
+}
+
+/// Answers the request of a connection. It has only one: between two a client could not know whether its connection is still open.
+async fn connection(admin: &Admin, stream: TcpStream, peer: SocketAddr, has_place: &AtomicBool) {
+    // Until the answer is written.
+    let place = OnceLock::new();
+    let place = &place;
+    let service = service_fn(|request: Request<Incoming>| async move {
+        let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
+        let answer = if is_probe {
+            admin.answer(peer, request).await
+        } else if let Ok(permit) = admin.places.try_acquire() {
+            let _ = place.set(permit);
+            has_place.store(true, Ordering::Relaxed);
+            admin.answer(peer, request).await
+        } else {
+            let detail = format!("there are {PLACES} requests to the admin port already");
+            problem(StatusCode::SERVICE_UNAVAILABLE, &detail)
+        };
         Ok::<_, Infallible>(answer::hardened(answer))
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(HEAD_WITHIN)
+        .keep_alive(false)
         .max_header_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(Stall::new(stream, PATIENCE)), service);
     if let Err(error) = served.await {
@@ -150,67 +197,7 @@ impl Admin {
         tracing::info!(%peer, path = request.uri().path(), "an operator asks for a change");
         match request.uri().path() {
             "/mode" => change::mode(&self.sidecar, request).await,
-            _ => change::reload(&self.sidecar),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use paceline::time::Clock;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use crate::config::{Config, Source, Upstream};
-
-    use super::*;
-
-    /// A connection to the admin port of a sidecar.
-    async fn connected() -> TcpStream {
-        let upstream = Upstream {
-            authority: "127.0.0.1:1".parse().unwrap(),
-            is_h2c: false,
-        };
-        let address = "127.0.0.1:0".parse().unwrap();
-        let config = Config::new(address, upstream, 40, Duration::from_secs(1));
-        let sidecar = Sidecar::new(config, Source::default()).unwrap();
-        let listener = TcpListener::bind(address).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, Arc::new(sidecar)));
-        TcpStream::connect(address).await.unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_without_a_head_is_closed_after_ten_seconds() {
-        for begun in ["", "G", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n"] {
-            let mut stream = connected().await;
-            let mut clock = Clock::new();
-            let start = clock.now();
-            stream.write_all(begun.as_bytes()).await.unwrap();
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer).await.unwrap();
-            assert_eq!(clock.now().since(start).as_secs(), 10, "{begun:?}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_change_without_its_body_is_refused_after_ten_seconds() {
-        let mut stream = connected().await;
-        let head = b"POST /mode HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{\"mode\"";
-        stream.write_all(head).await.unwrap();
-        let mut answer = [0; 12];
-        stream.read_exact(&mut answer).await.unwrap();
-        assert_eq!(&answer, b"HTTP/1.1 408");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_peer_that_does_not_read_is_closed() {
-        let mut stream = connected().await;
-        let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        loop {
-            let written = timeout(6 * PATIENCE, stream.write_all(request)).await;
-            if written.expect("it is still open").is_err() {
-                break;
-            }
+            _ => change::reload(&self.sidecar, request).await,
         }
     }
 }

@@ -19,8 +19,8 @@ const FEWEST_HEAD_BYTES: usize = 8 * 1024;
 /// A head of this size is kept in memory for each connection.
 const MOST_HEAD_BYTES: usize = 16 * 1024 * 1024;
 
-/// Reports a fault: the key and the message.
-pub(super) fn check(draft: &Draft, mut wrong: impl FnMut(&str, String)) {
+/// Reports a fault: the keys that it is about, and the message. The first of them that is given somewhere is to blame.
+pub(super) fn check(draft: &Draft, mut wrong: impl FnMut(&[&str], String)) {
     numbers(draft, &mut wrong);
     share(draft, &mut wrong);
     durations(draft, &mut wrong);
@@ -30,7 +30,7 @@ pub(super) fn check(draft: &Draft, mut wrong: impl FnMut(&str, String)) {
     load(draft, &mut wrong);
 }
 
-fn share(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
+fn share(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
     let fair = &draft.config.fair;
     let right = FairShare::new(1, Duration::from_secs(1));
     let results = [
@@ -43,20 +43,23 @@ fn share(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
     ];
     for (key, result) in results {
         if let Err(error) = result {
-            wrong(key, error.to_string());
+            wrong(&[key], error.to_string());
         }
     }
     let named = u32::try_from(draft.config.terms.len()).unwrap_or(u32::MAX);
     if fair.max_clients == 0 {
         let right = "for the clients of the file alone write known-only = true";
-        wrong("max-clients", format!("must be at least 1, got 0: {right}"));
+        wrong(
+            &["max-clients"],
+            format!("must be at least 1, got 0: {right}"),
+        );
     } else if let Err(error) = right.try_with_max_clients(fair.max_clients.saturating_add(named)) {
         let and = format!("{} and the {named} of the file", fair.max_clients);
-        wrong("max-clients", format!("{error}: {and}"));
+        wrong(&["max-clients"], format!("{error}: {and}"));
     }
 }
 
-fn numbers(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
+fn numbers(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
     let config = &draft.config;
     let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let ranges = [
@@ -73,14 +76,14 @@ fn numbers(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
     ];
     for (key, got, least, most) in ranges {
         if got < least && most == usize::MAX {
-            wrong(key, format!("must be at least {least}, got {got}"));
+            wrong(&[key], format!("must be at least {least}, got {got}"));
         } else if !(least..=most).contains(&got) {
-            wrong(key, format!("must be {least} to {most}, got {got}"));
+            wrong(&[key], format!("must be {least} to {most}, got {got}"));
         }
     }
 }
 
-fn durations(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
+fn durations(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
     let config = &draft.config;
     let timeouts = &config.timeouts;
     let above_zero = [
@@ -93,7 +96,7 @@ fn durations(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
     ];
     for (key, got) in above_zero {
         if got.is_zero() {
-            wrong(key, "must be longer than 0s, got 0s".to_owned());
+            wrong(&[key], "must be longer than 0s, got 0s".to_owned());
         }
     }
     let bounded = above_zero.into_iter().chain([
@@ -106,7 +109,7 @@ fn durations(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
     for (key, got) in bounded {
         if got > LONGEST {
             let (most, got) = (LONGEST.show(), got.show());
-            wrong(key, format!("must be at most {most}, got {got}"));
+            wrong(&[key], format!("must be at most {most}, got {got}"));
         }
     }
 }
@@ -114,14 +117,14 @@ fn durations(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
 /// Thirty days. What is longer is a mistake in the unit.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
-fn addresses(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
+fn addresses(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
     let config = &draft.config;
     let (listen, admin) = (config.listen, config.admin);
     if is_port_of(listen, admin.port(), &[admin.ip()]) {
         let right = "give each a port of its own";
         wrong(
-            "admin",
-            format!("`{admin}` is in use by listen, `{listen}`: {right}"),
+            &["admin", "listen"],
+            format!("admin `{admin}` is the port of listen `{listen}`: {right}"),
         );
     }
     let (port, hosts) = (config.upstream.port(), config.upstream.addresses());
@@ -129,7 +132,7 @@ fn addresses(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
         if is_port_of(address, port, &hosts) {
             let upstream = config.upstream.show();
             wrong(
-                "upstream",
+                &["upstream"],
                 format!(
                     "`{upstream}` is the sidecar itself: {key} is `{address}`; give the port of the service"
                 ),
@@ -151,19 +154,19 @@ fn is_port_of(address: SocketAddr, port: u16, hosts: &[IpAddr]) -> bool {
     address.port() != 0 && address.port() == port && hosts.iter().any(reaches)
 }
 
-fn token(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
+fn token(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
     let Some(path) = &draft.config.admin_token_file else {
         return;
     };
     let shown = path.display();
     match fs::read_to_string(path) {
         Err(error) => wrong(
-            "admin-token-file",
+            &["admin-token-file"],
             format!("`{shown}` cannot be read: {error}"),
         ),
         Ok(token) if token.trim().is_empty() => {
             wrong(
-                "admin-token-file",
+                &["admin-token-file"],
                 format!("`{shown}` is empty: write the token into it"),
             );
         }
@@ -171,31 +174,39 @@ fn token(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
     }
 }
 
-fn clients(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
+fn clients(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
     match (draft.by, draft.ip_header) {
+        (ClientBy::Ip, header @ Some(_)) if draft.trusted.is_empty() => {
+            let right = "name their addresses in trusted-proxies, as in 10.0.0.0/8";
+            let error = format!(
+                "`{}` is only read from trusted proxies: {right}",
+                header.show()
+            );
+            wrong(&["trusted-proxies", "ip-header"], error);
+        }
         (ClientBy::Ip, Some(_)) => {
             if let Err(error) = Proxies::try_ranges(&draft.trusted) {
-                wrong("trusted-proxies", error.to_string());
+                wrong(&["trusted-proxies"], error.to_string());
             }
         }
         (ClientBy::Ip, None) if !draft.trusted.is_empty() => {
             let right = "name the header that they set in ip-header";
             wrong(
-                "trusted-proxies",
+                &["trusted-proxies"],
                 format!("`{}` are not asked: {right}", draft.trusted.show()),
             );
         }
         (ClientBy::Header, header) => {
             if header.is_some() {
                 wrong(
-                    "ip-header",
+                    &["ip-header"],
                     format!("`{}` is only read with client = ip", header.show()),
                 );
             }
             if !draft.trusted.is_empty() {
                 let ranges = draft.trusted.show();
                 wrong(
-                    "trusted-proxies",
+                    &["trusted-proxies"],
                     format!("`{ranges}` are only asked with client = ip"),
                 );
             }
@@ -206,45 +217,66 @@ fn clients(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
         let key = format!("clients.{id}");
         if id.is_empty() || id.len() > 64 || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
             let right = "an id has 1 to 64 visible ASCII characters";
-            wrong(&key, format!("no client has this id: {right}"));
+            wrong(&[&key], format!("no client has this id: {right}"));
         }
         if let Err(error) = fair::ClientTerms::new().try_with_weight(terms.weight) {
-            wrong(&key, error.to_string());
+            wrong(&[&key], error.to_string());
         }
     }
 }
 
-fn load(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
+fn load(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
     let concurrency = match draft.config.concurrency {
         Some(Concurrency::Fixed(number)) => Permits::try_new(number).err(),
         Some(Concurrency::Adaptive { initial, max }) => Gradient::try_new(initial, max).err(),
         None => None,
     };
     if let Some(error) = concurrency {
-        wrong("concurrency", error.to_string());
+        wrong(&["concurrency"], error.to_string());
     }
     let shed = draft.shed;
     let shedder = || WorkerUtilization::new(|| 0.0);
-    if let Err(error) = shedder().try_with_thresholds(shed.good, shed.bad) {
-        wrong("shed-good", error.to_string());
+    if shedder().try_with_thresholds(shed.good, shed.bad).is_err() {
+        let (good, bad) = (shed.good.show(), shed.bad.show());
+        let right = "shed-good must be above 0% and below shed-bad, and shed-bad below 100%";
+        wrong(
+            &["shed-bad", "shed-good"],
+            format!("{right}, got {good} and {bad}"),
+        );
     }
     if let Err(error) = shedder().try_with_delay(shed.delay) {
-        wrong("shed-delay", error.to_string());
+        wrong(&["shed-delay"], error.to_string());
     }
     if let Err(error) = shedder().try_with_ramp(shed.ramp) {
-        wrong("shed-ramp", error.to_string());
+        wrong(&["shed-ramp"], error.to_string());
     }
 }
 
-/// What is right and maybe not meant.
-pub(super) fn warnings(draft: &Draft) -> Vec<String> {
+/// Reports what is right and maybe not meant, as [`check`] does.
+pub(super) fn warn(draft: &Draft, mut warning: impl FnMut(&[&str], String)) {
     let config = &draft.config;
-    let mut warnings = Vec::new();
     if !config.admin.ip().to_canonical().is_loopback() && config.admin_token_file.is_none() {
         let admin = config.admin;
-        warnings.push(format!(
-            "admin: other machines can read from `{admin}`, and without admin-token-file only this one can change anything"
-        ));
+        warning(
+            &["admin"],
+            format!(
+                "other machines can read from `{admin}`, and without admin-token-file only this one can change anything"
+            ),
+        );
     }
-    warnings
+    for all in draft.trusted.iter().filter(|range| range.ends_with("/0")) {
+        let right = "name only the proxies";
+        let text =
+            format!("`{all}` is every address, so each caller can choose its client: {right}");
+        warning(&["trusted-proxies"], text);
+    }
+    let header = draft.header.as_str();
+    let has_secrets =
+        header.ends_with("authorization") || ["cookie", "x-api-key"].contains(&header);
+    if draft.by == ClientBy::Header && has_secrets {
+        let right = "name a header without secrets";
+        let text =
+            format!("`{header}` has secrets, and the metrics show the ids of clients: {right}");
+        warning(&["client-header"], text);
+    }
 }

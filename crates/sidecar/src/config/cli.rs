@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{ExitCode, exit};
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
@@ -11,7 +11,7 @@ use crate::demo::Demo;
 
 use super::Config;
 use super::settings::{Draft, GROUPS, PREFIX, settings};
-use super::source::{CLIENTS, CONFIG, Errors, Reading, Source};
+use super::source::{CLIENTS, CONFIG, Errors, Reading, Source, without_passwords};
 use super::value::{Form, quoted};
 
 /// What the command line asks for.
@@ -31,7 +31,15 @@ pub(crate) enum Task {
 
 /// Reads the command line, the environment and the file. Answers `--help`, `--version` and `--check`, and prints what is wrong.
 pub(crate) fn task() -> Task {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        let text = error.to_string();
+        let shown = without_passwords(&text);
+        if shown == text {
+            error.exit();
+        }
+        eprint!("{shown}");
+        exit(2)
+    });
     if let Some(Subcommands::Demo(demo)) = cli.command {
         return Task::Demo(demo);
     }

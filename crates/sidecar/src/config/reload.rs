@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::Config;
 use super::settings::{Draft, settings};
-use super::source::{CLIENTS, Errors, Source};
+use super::source::{CLIENTS, Errors, Reading, Source};
 use crate::state::Sidecar;
 
 /// How often [`watch`] looks at the file.
@@ -26,11 +26,12 @@ pub(crate) fn reload(sidecar: &Sidecar, source: &Source) -> Result<(), Errors> {
     let mut seen = source.seen();
     let text = source.text();
     let result = source.load_text(&text).and_then(|reading| {
-        let config = reading.draft.finish();
-        let changes = changes(&sidecar.config(), &config)?;
+        let config = reading.draft.clone().finish();
+        let changes = source.changes(&sidecar.config(), &config, &reading)?;
         sidecar.set_config(config).map_err(|error| {
             let cause = error.source().map(|cause| format!(": {cause}"));
-            Errors(vec![format!("shed: {error}{}", cause.unwrap_or_default())])
+            let error = format!("{error}{}", cause.unwrap_or_default());
+            Errors(vec![source.named("shed", reading.origin("shed"), &error)])
         })?;
         Ok((changes, reading.warnings))
     });
@@ -83,32 +84,31 @@ impl Source {
     fn has_changed(&self) -> bool {
         *self.seen() != self.text().ok()
     }
-}
 
-/// The words for what changes, or for what would change and cannot.
-fn changes(old: &Config, new: &Config) -> Result<Vec<String>, Errors> {
-    let (old, new) = (Draft::of(old.clone()), Draft::of(new.clone()));
-    let (mut changes, mut errors) = (Vec::new(), Vec::new());
-    for setting in settings() {
-        let (key, old, new) = (setting.key, old.show(setting), new.show(setting));
-        if old == new {
-            continue;
+    /// The words for what changes, or for what would change and cannot.
+    fn changes(&self, old: &Config, new: &Config, read: &Reading) -> Result<Vec<String>, Errors> {
+        let (old, new) = (Draft::of(old.clone()), Draft::of(new.clone()));
+        let (mut changes, mut errors) = (Vec::new(), Vec::new());
+        for setting in settings() {
+            let (key, old, new) = (setting.key, old.show(setting), new.show(setting));
+            if old == new {
+                continue;
+            }
+            if setting.is_fixed {
+                let right = "while the sidecar runs: restart it";
+                let error = format!("cannot change from `{old}` to `{new}` {right}");
+                errors.push(self.named(key, read.origin(key), &error));
+            } else {
+                changes.push(format!("{key} from `{old}` to `{new}`"));
+            }
         }
-        if setting.is_fixed {
-            let right = "while the sidecar runs: restart it";
-            errors.push(format!(
-                "{key}: cannot change from `{old}` to `{new}` {right}"
-            ));
+        if old.config.terms != new.config.terms {
+            changes.push(CLIENTS.to_owned());
+        }
+        if errors.is_empty() {
+            Ok(changes)
         } else {
-            changes.push(format!("{key} from `{old}` to `{new}`"));
+            Err(Errors(errors))
         }
-    }
-    if old.config.terms != new.config.terms {
-        changes.push(CLIENTS.to_owned());
-    }
-    if errors.is_empty() {
-        Ok(changes)
-    } else {
-        Err(Errors(errors))
     }
 }

@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Terms;
-use super::check::{check, warnings};
+use super::check::{check, warn};
 use super::settings::{Draft, PREFIX, Setting, nearest, setting, settings};
 use super::value::{Form, Value as _};
 
@@ -34,18 +34,31 @@ pub(crate) struct Errors(pub(crate) Vec<String>);
 
 impl Errors {
     /// A value can have any characters. In an error those that are not visible are escaped, so that it stays one line.
-    fn new(lines: Vec<String>) -> Self {
+    fn new(lines: &[String]) -> Self {
         let printable = |char: char| match char {
             char if char.is_control() => char.escape_default().to_string(),
             char => char.to_string(),
         };
-        let lines = lines.into_iter();
+        let lines = lines.iter().map(|line| without_passwords(line));
         Self(
             lines
                 .map(|line| line.chars().map(printable).collect())
                 .collect(),
         )
     }
+}
+
+/// Hides the user and the password of each URL.
+pub(super) fn without_passwords(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|char: char| char.is_whitespace() || char == '`');
+        let (url, rest) = part.split_at(end.unwrap_or(part.len()));
+        let hidden = url.rsplit_once('@').map(|(_, host)| format!("***@{host}"));
+        shown.extend(["://", hidden.as_deref().unwrap_or(url), rest]);
+    }
+    shown
 }
 
 /// Where a value comes from.
@@ -106,7 +119,7 @@ impl Source {
         if errors.is_empty() {
             Ok((source, warnings))
         } else {
-            Err(Errors::new(errors))
+            Err(Errors::new(&errors))
         }
     }
 
@@ -129,8 +142,19 @@ impl Source {
         };
         let table = text.as_deref().map_err(String::clone).and_then(|text| {
             let table = DeTable::parse(text).map_err(|error| {
+                let at = Text::new(text).place(error.span());
+                let line = text.lines().nth(at.line - 1).unwrap_or_default();
+                let key = line.split('=').next().unwrap_or_default();
+                let right = match (error.message(), setting(key.trim())) {
+                    ("duplicate key", _) => {
+                        let key = error.span().and_then(|span| text.get(span));
+                        format!(" `{}`: remove one of them", key.unwrap_or_default())
+                    }
+                    (_, Some(setting)) => format!("; write it as in {}", example(setting)),
+                    _ => String::new(),
+                };
                 let words = error.message().replace('\n', " ");
-                format!("{}: {words}", self.at(Text::new(text).place(error.span())))
+                format!("{}: {words}{right}", self.at(at))
             })?;
             Ok((text, table))
         });
@@ -155,10 +179,14 @@ impl Source {
             self.check(&mut reading);
         }
         if reading.errors.is_empty() {
-            reading.warnings = warnings(&reading.draft);
+            let mut warnings = Vec::new();
+            warn(&reading.draft, |keys, warning| {
+                warnings.push(self.blamed(&reading, keys, &warning));
+            });
+            reading.warnings = warnings;
             Ok(reading)
         } else {
-            Err(Errors::new(reading.errors))
+            Err(Errors::new(&reading.errors))
         }
     }
 
@@ -177,13 +205,10 @@ impl Source {
             if reading.origins.contains_key(key) {
                 continue;
             }
-            let variable = setting.variable();
-            let example = (setting.field)(&mut reading.draft)
-                .form()
-                .in_file(&reading.draft.show(setting));
+            let (variable, example) = (setting.variable(), example(setting));
             let file = match &self.file {
-                Some(path) => format!("{key} = {example} in {}", path.display()),
-                None => format!("{key} = {example} in a file for --config"),
+                Some(path) => format!("{example} in {}", path.display()),
+                None => format!("{example} in a file for --config"),
             };
             let error = format!("{key}: missing; give --{key}, {variable}, or {file}");
             reading.errors.push(error);
@@ -192,16 +217,30 @@ impl Source {
 
     fn check(&self, reading: &mut Reading) {
         let mut errors = Vec::new();
-        check(&reading.draft, |key, error| {
-            errors.push(self.named(key, reading.origin(key), &error));
+        check(&reading.draft, |keys, error| {
+            // A value that could not be read is not checked.
+            let start = self.blamed(reading, keys, "");
+            if !reading.errors.iter().any(|error| error.starts_with(&start)) {
+                errors.push(start + &error);
+            }
         });
         reading.errors.append(&mut errors);
     }
 
+    /// The words of an error about these keys, with the place of the first that is given.
+    fn blamed(&self, reading: &Reading, keys: &[&str], error: &str) -> String {
+        let is_given = |key: &&&str| reading.origin(key) != Origin::Default;
+        let key = keys.iter().find(is_given).unwrap_or(&keys[0]);
+        self.named(key, reading.origin(key), error)
+    }
+
     /// The words of an error, with the place of its value in front.
-    fn named(&self, key: &str, origin: Origin, error: &str) -> String {
+    pub(super) fn named(&self, key: &str, origin: Origin, error: &str) -> String {
         match origin {
-            Origin::Default => format!("{key}: {error}"),
+            Origin::Default => match &self.file {
+                Some(path) => format!("{}: {key}: {error}", path.display()),
+                None => format!("{key}: {error}"),
+            },
             Origin::File(place) => format!("{}: {key}: {error}", self.at(place)),
             Origin::Variable => {
                 let variable = setting(key).map(Setting::variable).unwrap_or_default();
@@ -395,6 +434,13 @@ fn kind(value: &DeValue<'_>) -> String {
         DeValue::Array(_) => "a list".to_owned(),
         DeValue::Table(_) => "a table".to_owned(),
     }
+}
+
+/// The line of a file that gives a setting its default, or an example.
+fn example(setting: &Setting) -> String {
+    let mut draft = Draft::new();
+    let form = (setting.field)(&mut draft).form();
+    format!("{} = {}", setting.key, form.in_file(&draft.show(setting)))
 }
 
 /// The text of a file, and where its lines begin.

@@ -413,8 +413,16 @@ clients.shop.weight = "3" | 5:23: clients.shop.weight: expected a whole number s
 clients.shop.weight = -3 | 5:23: clients.shop.weight: `-3` is not a whole number from 0 to 4294967295
 clients.shop.weight = 0 | 5:9: clients.shop: a client needs a weight of at least 1, got 0
 clients."ü".weight = 1 | 5:9: clients.ü: no client has this id: an id has 1 to 64 visible ASCII characters
-capacity = 3 | 5:1: duplicate key
-cores =  | 5:9: string values must be quoted, expected literal string"#;
+capacity = 3 | 5:1: duplicate key `capacity`: remove one of them
+clients = { a.weight = 1, a.weight = 2 } | 5:29: duplicate key `weight`: remove one of them
+shed-bad = "50%" | 5:12: shed-bad: shed-good must be above 0% and below shed-bad, and shed-bad below 100%, got 70% and 50%
+admin = "127.0.0.1:9000" | 5:9: admin: admin `127.0.0.1:9000` is the port of listen `127.0.0.1:9000`: give each a port of its own
+cores =  | 5:9: string values must be quoted, expected literal string; write it as in cores = 1
+max-streams = 10% | 5:15: string values must be quoted, expected literal string; write it as in max-streams = 250
+idle-timeout = 10s | 5:16: string values must be quoted, expected literal string; write it as in idle-timeout = "1m"
+admin = 127.0.0.1:9102 | 5:14: invalid float, expected nothing; write it as in admin = "127.0.0.1:9102"
+nonsense = 10s | 5:12: string values must be quoted, expected literal string
+client = "ip"; carry = true | 5:14: unexpected key or value, expected newline, `#`; write it as in client = "header""#;
 
 #[test]
 fn the_column_counts_characters() {
@@ -496,7 +504,9 @@ fn all_errors_are_reported_at_once() {
 #[test]
 fn what_a_broken_file_would_have_set_is_not_missing() {
     let error = load("capacity = = 40").unwrap_err().to_string();
-    assert_eq!(error, "sidecar.toml:1:12: extra `=`, expected nothing");
+    let right = "write it as in capacity = 40";
+    let expected = format!("sidecar.toml:1:12: extra `=`, expected nothing; {right}");
+    assert_eq!(error, expected);
 }
 
 #[test]
@@ -555,7 +565,12 @@ fn clients_by_address_name_the_proxies_that_are_trusted() {
     };
     assert_eq!(
         by("x-real-ip", "[]"),
-        "sidecar.toml:7:19: trusted-proxies: at least 1 range has to be trusted, got 0"
+        "sidecar.toml:7:19: trusted-proxies: `x-real-ip` is only read from trusted proxies: name their addresses in trusted-proxies, as in 10.0.0.0/8"
+    );
+    // One value, one error.
+    assert_eq!(
+        by("x-real-ip", "3"),
+        "sidecar.toml:7:19: trusted-proxies: expected a list of strings such as [\"10.0.0.0/8\"], got the number 3"
     );
     assert_eq!(
         by("forwarded", "[\"10.0.0.1/8\"]"),

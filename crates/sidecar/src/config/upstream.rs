@@ -11,14 +11,20 @@ impl Value for Upstream {
     const PLACEHOLDER: &'static str = "URL";
 
     fn read(text: &str) -> Result<Self, String> {
+        if let Some((user, host)) = text.rsplit_once('@') {
+            let scheme = user.split_once("://").map_or("http", |(scheme, _)| scheme);
+            return Err(format!(
+                "`{scheme}://***@{host}` has a user or a password, which the service does not get: write {scheme}://{host}"
+            ));
+        }
         let wrong = |why: &str| Err(format!("`{text}` {why}"));
         let Some((scheme, rest)) = text.split_once("://") else {
-            return match text {
-                "" => wrong(EXAMPLE),
-                _ => wrong(&format!(
-                    "has no scheme: write http://{text}, or h2c://{text} for HTTP/2"
-                )),
-            };
+            let is_host = text.parse().is_ok_and(|authority| is_host(&authority));
+            if !is_host || text.parse::<u16>().is_ok() {
+                return wrong(EXAMPLE);
+            }
+            let right = format!("write http://{text}, or h2c://{text} for HTTP/2");
+            return wrong(&format!("has no scheme: {right}"));
         };
         let is_h2c = match scheme {
             "http" => false,
@@ -52,7 +58,7 @@ impl Value for Upstream {
 
 const EXAMPLE: &str = "is not an upstream: write a host and a port, as in http://127.0.0.1:8080";
 
-/// Whether it is a host, maybe with a port from 1 on, and no user.
+/// Whether it is a host, maybe with a port from 1 on.
 fn is_host(authority: &Authority) -> bool {
     let host = authority.host();
     let port = authority.port_u16();

@@ -13,6 +13,8 @@ use crate::config::{Anonymous, Client, Config, IpHeader};
 pub(super) struct Clients {
     config: Arc<Config>,
     by_ip: Option<ClientIp<PeerOf>>,
+    /// Those that tell where a request came from, with clients by address.
+    proxies: Option<Proxies>,
 }
 
 /// The other end of a connection.
@@ -45,19 +47,32 @@ const LONGEST: usize = 64;
 
 impl Clients {
     pub(super) fn new(config: Arc<Config>) -> Self {
-        let by_ip = match &config.client {
-            Client::Header(_) => None,
-            Client::Ip { header, trusted } => {
-                let by_ip = ClientIp::new(peer as PeerOf);
-                Some(match header {
-                    None => by_ip,
-                    Some(header) => by_ip
-                        .try_with_header(named(*header), Proxies::ranges(trusted))
-                        .expect("the configuration is checked"),
-                })
+        let by_ip = || ClientIp::new(peer as PeerOf);
+        let (by_ip, proxies) = match &config.client {
+            Client::Header(_) => (None, None),
+            Client::Ip { header: None, .. } => (Some(by_ip()), None),
+            Client::Ip {
+                header: Some(header),
+                trusted,
+            } => {
+                let proxies = Proxies::ranges(trusted);
+                let by_ip = by_ip().try_with_header(named(*header), proxies.clone());
+                let by_ip = by_ip.expect("the configuration is checked");
+                (Some(by_ip), Some(proxies))
             }
         };
-        Self { config, by_ip }
+        Self {
+            config,
+            by_ip,
+            proxies,
+        }
+    }
+
+    /// Whether this peer may tell where a request came from.
+    pub(super) fn trust(&self, peer: &Peer) -> bool {
+        self.proxies
+            .as_ref()
+            .is_some_and(|proxies| proxies.include(peer.ip))
     }
 
     pub(super) fn are_of(&self, config: &Arc<Config>) -> bool {

@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpListener};
 
 use tokio::net::TcpSocket;
 
-/// Connections that the kernel keeps until they are accepted.
-const BACKLOG: u32 = 1024;
+/// Connections that the kernel keeps until they are accepted, at most `net.core.somaxconn`. It ignores the next ones, which try
+/// again after 1 s.
+const BACKLOG: u32 = 4096;
 
 /// Why the sidecar cannot listen.
 #[derive(Debug, thiserror::Error)]

@@ -17,6 +17,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::proxy::{LARGE, Loan, SMALL};
 use crate::state::Sidecar;
 
 use super::watchdog::Watch;
@@ -75,6 +76,9 @@ pub(super) struct Socket {
     /// Read already.
     replay: Bytes,
     stream: TokioIo<TcpStream>,
+    /// For an upload that comes fast: it holds the part that the service has not taken, and the next one.
+    loan: Option<Loan>,
+    was_large: bool,
     watch: Arc<Watch>,
     _counted: Counted,
 }
@@ -89,6 +93,8 @@ impl Socket {
         Self {
             replay,
             stream: TokioIo::new(stream),
+            loan: None,
+            was_large: false,
             watch,
             _counted: counted,
         }
@@ -137,7 +143,22 @@ impl Read for Socket {
             }
             return Poll::Ready(Ok(()));
         }
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        // hyper makes its buffer twice as large when a read fills it, so a read never fills the largest one.
+        let most = match &self.loan {
+            Some(_) => LARGE / 2 - 1,
+            None => SMALL - 1,
+        } as u64;
+        let mut limited = TokioIo::new(self.stream.inner_mut().take(most));
+        let polled = Pin::new(&mut limited).poll_read(cx, buffer);
+        let is_large = most - limited.inner().limit() >= SMALL as u64 - 1;
+        if is_large {
+            self.loan = self.loan.take().or_else(Loan::take);
+        } else if polled.is_ready() && !self.was_large {
+            self.loan = None;
+        }
+        if polled.is_ready() {
+            self.was_large = is_large;
+        }
         if polled.is_ready() {
             self.watch.has_read();
         }

@@ -1,8 +1,11 @@
 //! The port for operators: what each path answers, and what it refuses.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::time::Instant;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -143,9 +146,8 @@ fn probes_do_not_flood_the_upstream() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let sidecar = Sidecar::start(upstream.local_addr().unwrap(), &[]);
     let start = Instant::now();
-    let mut client = sidecar.operator();
     for _ in 0..200 {
-        assert_eq!(client.send("GET", "/readyz", &[], b"").status, 200);
+        assert_eq!(get(&sidecar, "/readyz").status, 200);
     }
     // One try a second, and the two at the ends.
     let most = start.elapsed().as_secs() + 2;
@@ -292,8 +294,7 @@ fn the_token_is_read_at_each_use() {
     }
     token.remove();
     problem(&with("Bearer second-secret"), 403);
-    let log = sidecar.log();
-    assert!(log.contains("admin_token_file"), "{log}");
+    sidecar.wait_for_log("admin_token_file");
 }
 
 #[test]
@@ -372,6 +373,98 @@ fn events_end_when_the_sidecar_drains() {
     }
     assert_eq!(last["is_draining"], true);
     problem(&get(&sidecar, "/events"), 503);
+}
+
+/// Connections that never send a whole head: silent ones, half heads, and heads of which a byte comes now and then. One that is
+/// closed is opened again, until the port is closed or this is dropped.
+struct Held {
+    renewed: Arc<AtomicU32>,
+}
+
+impl Held {
+    fn open(at: SocketAddr, count: usize) -> Self {
+        let begun = [
+            "",
+            "GET /healthz HTTP/1.1\r\n",
+            "GET /healthz HTTP/1.1\r\na:",
+        ];
+        let open = move |number: usize| {
+            let mut stream = TcpStream::connect(at).ok()?;
+            stream.set_nonblocking(true).ok()?;
+            let _ = stream.write_all(begun[number % 3].as_bytes());
+            Some(stream)
+        };
+        let mut streams: Vec<_> = (0..count).filter_map(open).collect();
+        let held = Self {
+            renewed: Arc::default(),
+        };
+        let renewed = Arc::downgrade(&held.renewed);
+        thread::spawn(move || {
+            while let Some(renewed) = renewed.upgrade() {
+                for (number, stream) in streams.iter_mut().enumerate() {
+                    let read = stream.read(&mut [0; 512]);
+                    if read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+                        let next: &[u8] = if number % 3 == 2 { b"b" } else { b"" };
+                        let _ = stream.write_all(next);
+                    } else if let Some(new) = open(number) {
+                        *stream = new;
+                        renewed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        held
+    }
+
+    fn renewed(&self) -> u32 {
+        self.renewed.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn connections_without_a_head_cost_no_probe_no_scrape_and_no_reader_of_events() {
+    let flags = ["--max-clients", "10000", "--capacity", "1000000"];
+    let sidecar = start(&flags);
+    // The metrics are more than the buffers of a connection hold.
+    let mut client = sidecar.client();
+    for number in 0..4_000 {
+        client.get("/", &format!("{number:064}"));
+    }
+    let mut readers: Vec<_> = (0..8).map(|_| events(&sidecar)).collect();
+    let mut slow = connect(sidecar.admin);
+    let scrape = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    slow.write_all(scrape).unwrap();
+    let head = head(&mut slow).to_lowercase();
+
+    let silent = Held::open(sidecar.admin, 1_200);
+    for _ in 0..12 {
+        assert_eq!(get(&sidecar, "/healthz").status, 200);
+        assert_eq!(get(&sidecar, "/readyz").status, 200);
+        // Now many have been closed for others.
+        let renewed = silent.renewed();
+        wait_until("they are renewed", || silent.renewed() > renewed);
+    }
+    let view = value(&get(&sidecar, "/clients"));
+    for reader in &mut readers {
+        while next(reader).unwrap()["cycle"].as_u64() <= view["cycle"].as_u64() {}
+    }
+    let length = format!("content-length: {}\r\n", rest(&mut slow).len());
+    assert!(head.contains(&length), "{head}: {length}");
+}
+
+#[test]
+fn an_answer_says_that_its_connection_ends() {
+    let sidecar = start(&[]);
+    for path in ["/mode", "/reload"] {
+        let mut operator = sidecar.operator();
+        let answer = operator.send("POST", path, &[JSON], OFF.as_bytes());
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        assert_eq!(answer.header("connection"), Some("close"), "{path}");
+        assert!(operator.try_send("GET", "/", &[], b"").is_err(), "{path}");
+    }
+    let long = "x".repeat(5_000);
+    problem(&post(&sidecar, "/reload", &[JSON], &long), 413);
 }
 
 #[test]

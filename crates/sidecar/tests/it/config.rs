@@ -80,6 +80,8 @@ const WORDS: &str = "\
 {concurrency} = write off, a number as in 50, or for an adaptive one where it begins and its maximum, as in 20..200
 {address} = write an IP address and a port, as in 127.0.0.1:9000, 0.0.0.0:9000 or [::]:9000
 {upstream} = write a host and a port, as in http://127.0.0.1:8080
+{user} = has a user or a password, which the service does not get: write
+{thresholds} = shed-good must be above 0% and below shed-bad, and shed-bad below 100%, got
 {itself} = is the sidecar itself: listen is `127.0.0.1:9000`; give the port of the service
 {number} = is not a whole number from 0 to 4294967295";
 
@@ -105,7 +107,8 @@ cores | 0 | must be 1 to 1024, got 0
 cores | 2000 | must be 1 to 1024, got 2000
 listen | 9000 | `9000` is not an address to listen on: {address}
 listen | localhost:9000 | `localhost:9000` is not an address to listen on: {address}
-admin | 127.0.0.1:9000 | `127.0.0.1:9000` is in use by listen, `127.0.0.1:9000`: give each a port of its own
+admin | 127.0.0.1:9000 | admin `127.0.0.1:9000` is the port of listen `127.0.0.1:9000`: give each a port of its own
+listen | 127.0.0.1:9102 | admin `127.0.0.1:9102` is the port of listen `127.0.0.1:9102`: give each a port of its own
 admin | 127.0.0.1:8080 | --upstream: `http://127.0.0.1:8080` is the sidecar itself: admin is `127.0.0.1:8080`; give the port of the service
 upstream | 127.0.0.1:8080 | `127.0.0.1:8080` has no scheme: write http://127.0.0.1:8080, or h2c://127.0.0.1:8080 for HTTP/2
 upstream | http://127.0.0.1:8080/api | `http://127.0.0.1:8080/api` has a path, `/api`, but requests keep their own: write http://127.0.0.1:8080
@@ -113,10 +116,17 @@ upstream | h2c://shop:1?a=b | `h2c://shop:1?a=b` has a path, `?a=b`, but request
 upstream | http://shop#top | `http://shop#top` has a path, `#top`, but requests keep their own: write http://shop
 upstream | https://127.0.0.1:8080 | `https://127.0.0.1:8080` asks for TLS, which is not spoken to the upstream: write http://127.0.0.1:8080
 upstream | unix:///run/shop | `unix:///run/shop` has an unknown scheme: write http:// or h2c://
+upstream | 8080 | `8080` is not an upstream: {upstream}
+upstream | http:/shop | `http:/shop` is not an upstream: {upstream}
+upstream | shop | `shop` has no scheme: write http://shop, or h2c://shop for HTTP/2
 upstream |  | `` is not an upstream: {upstream}
 upstream | http:// | `http://` is not an upstream: {upstream}
 upstream | http://:8080 | `http://:8080` is not an upstream: {upstream}
-upstream | http://me@shop:8080 | `http://me@shop:8080` is not an upstream: {upstream}
+upstream | http://me@shop:8080 | `http://***@shop:8080` {user} http://shop:8080
+upstream | http://me:pass@word@shop | `http://***@shop` {user} http://shop
+upstream | me:pass/word@shop:8080 | `http://***@shop:8080` {user} http://shop:8080
+upstream | https://me:password@shop | `https://***@shop` {user} https://shop
+listen | http://me:pass/word@shop:80 | `http://***@shop:80` is not an address to listen on: {address}
 upstream | http://shop:0 | `http://shop:0` is not an upstream: {upstream}
 upstream | http://shop:65536 | `http://shop:65536` is not an upstream: {upstream}
 upstream | http://shop :80 | `http://shop :80` is not an upstream: {upstream}
@@ -133,7 +143,10 @@ concurrency | 0 | there must be at least 1 permit, got 0
 concurrency | many | `many` is not a concurrency: {concurrency}
 concurrency | 1.. | `1..` is not a concurrency: {concurrency}
 concurrency | 20..10 | the floor must not be above the ceiling, got 20 and 10
-shed-good | 90% | the thresholds must be above 0 and below 1, and good below bad, got 0.9 and 0.8
+shed-good | 90% | {thresholds} 90% and 80%
+shed-good | 0% | {thresholds} 0% and 80%
+shed-bad | 50% | {thresholds} 70% and 50%
+shed-bad | 100% | {thresholds} 70% and 100%
 shed-delay | 0s | the delay must be at least 1 ns, got 0
 shed-ramp | 0s | the ramp must be at least 1 ns, got 0
 head-timeout | 0s | must be longer than 0s, got 0s
@@ -168,9 +181,15 @@ fn a_switch_is_true_or_false() {
 #[test]
 fn a_list_without_a_proxy_is_refused() {
     let by_proxies = ["--client", "ip", "--ip-header", "forwarded"];
-    let flags = [&by_proxies[..], &["--trusted-proxies", ","]].concat();
-    let error = "error: --trusted-proxies: at least 1 range has to be trusted, got 0\n";
-    assert_eq!(refused(&required_with(&flags)), error);
+    let error = "`forwarded` is only read from trusted proxies: name their addresses in trusted-proxies, as in 10.0.0.0/8\n";
+    for (more, key) in [
+        (&["--trusted-proxies", ","][..], "trusted-proxies"),
+        (&[], "ip-header"),
+    ] {
+        let flags = [&by_proxies[..], more].concat();
+        let error = format!("error: --{key}: {error}");
+        assert_eq!(refused(&required_with(&flags)), error);
+    }
 }
 
 #[test]
@@ -202,15 +221,73 @@ fn an_empty_token_file_is_refused() {
     assert_eq!(refused(&flags), error);
 }
 
+/// What `--check` warns about, of flags that are right.
+fn warned(flags: &[&str]) -> String {
+    let flags = required_with(flags);
+    let (code, _, err) = output(&[&["--check"], &flags[..]].concat());
+    assert_eq!(code, 0, "{err}");
+    err
+}
+
 #[test]
 fn an_admin_port_for_other_machines_without_a_token_is_warned_about() {
-    let warning = "warning: admin: other machines can read from `0.0.0.0:9102`, and without admin-token-file only this one can change anything\n";
-    let flags = required_with(&["--admin", "0.0.0.0:9102"]);
-    let (code, _, err) = output(&[&["--check"], &flags[..]].concat());
-    assert_eq!((code, err.as_str()), (0, warning));
+    let flags = ["--admin", "0.0.0.0:9102"];
+    let warning = "warning: --admin: other machines can read from `0.0.0.0:9102`, and without admin-token-file only this one can change anything\n";
+    assert_eq!(warned(&flags), warning);
 
     let token = File::new("token", "secret\n");
-    checked(&[&flags[..], &["--admin-token-file", token.path()]].concat());
+    let with_token = [&flags[..], &["--admin-token-file", token.path()]].concat();
+    assert_eq!(warned(&with_token), "");
+}
+
+#[test]
+fn proxies_at_every_address_are_warned_about() {
+    let by_proxies = ["--client", "ip", "--ip-header", "x-forwarded-for"];
+    for (trusted, every) in [("0.0.0.0/0", "0.0.0.0/0"), ("10.0.0.0/8,::/0", "::/0")] {
+        let flags = [&by_proxies[..], &["--trusted-proxies", trusted]].concat();
+        let warning = format!(
+            "warning: --trusted-proxies: `{every}` is every address, so each caller can choose its client: name only the proxies\n"
+        );
+        assert_eq!(warned(&flags), warning);
+    }
+    let flags = [&by_proxies[..], &["--trusted-proxies", "10.0.0.0/8"]].concat();
+    assert_eq!(warned(&flags), "");
+}
+
+#[test]
+fn a_client_header_with_secrets_is_warned_about() {
+    for header in [
+        "Authorization",
+        "cookie",
+        "proxy-authorization",
+        "x-api-key",
+    ] {
+        let lower = header.to_lowercase();
+        let warning = format!(
+            "warning: --client-header: `{lower}` has secrets, and the metrics show the ids of clients: name a header without secrets\n"
+        );
+        assert_eq!(warned(&["--client-header", header]), warning);
+        // By its address a client is known without the header.
+        assert_eq!(warned(&["--client-header", header, "--client", "ip"]), "");
+    }
+}
+
+#[test]
+fn a_password_in_a_url_is_printed_by_no_error() {
+    let url = "http://me:password@shop:80";
+    let text = format!(
+        "upstream = \"{url}\"\nlisten = [\"{url}\"]\ncapacity = \"{url}\"\n\"{url}\" = 1\nmode = \"{url}\"\n"
+    );
+    let file = File::new("sidecar.toml", &text);
+    let by_file = output(&["--config", file.path()]);
+    let by_argument = output(&[url]);
+    let mut with_variable = command(&required_with(&[]));
+    let by_variable = run(with_variable.env("PACELINE_CLIENT_HEADER", url), b"");
+    for (code, out, err) in [by_file, by_argument, by_variable] {
+        assert_eq!((code, out.as_str()), (2, ""));
+        assert!(err.contains("://***@shop:80"), "{err}");
+        assert!(!err.contains("password@"), "{err}");
+    }
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn each_manifest_is_yaml_with_a_version_a_kind_and_a_name() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 6);
+    assert_eq!(seen, 7);
 }
 
 #[test]
@@ -180,6 +180,7 @@ fn ports_agree_in_all_files() {
         // No request goes past the sidecar.
         let ports = at(&pod.service, "spec.ports");
         assert_eq!(items(ports).len(), 1, "{file}");
+        assert_eq!(scalar(&pod.service, "spec.type"), "ClusterIP", "{file}");
         assert_eq!(scalar(ports, "0.targetPort"), listen, "{file}");
         let shop = scalar(&pod.shop, "env.LISTEN.value");
         assert!(shop.starts_with("127.0.0.1:"), "{file}: {shop}");
@@ -194,6 +195,7 @@ fn ports_agree_in_all_files() {
 fn selectors_and_names_refer_to_what_exists() {
     let map = document("kubernetes/config.yaml", "ConfigMap");
     let monitor = document("kubernetes/monitoring/podmonitor.yaml", "PodMonitor");
+    let policy = document("kubernetes/networkpolicy.yaml", "NetworkPolicy");
     let prometheus = documents("prometheus/prometheus.yml").remove(0);
     for pod in Pod::both() {
         let file = pod.file;
@@ -202,6 +204,7 @@ fn selectors_and_names_refer_to_what_exists() {
             (&pod.service, "spec.selector"),
             (&pod.deployment, "spec.selector.matchLabels"),
             (&monitor, "spec.selector.matchLabels"),
+            (&policy, "spec.podSelector.matchLabels"),
         ] {
             assert_eq!(at(yaml, selector), labels, "{file}");
         }
@@ -254,6 +257,63 @@ fn probes_ask_the_admin_port_and_the_start_does_not_wait_for_the_service() {
     assert_eq!(policy, "Always");
 }
 
+/// The paths of all values, without the places in lists and the names of labels.
+fn fields(yaml: &Yaml, path: &str) -> BTreeSet<String> {
+    match yaml {
+        Yaml::Hash(map) => {
+            let is_labels = path.ends_with("abels");
+            let fields = map.iter().flat_map(|(key, value)| match key.as_str() {
+                _ if is_labels => fields(value, path),
+                key => fields(value, &format!("{path}.{}", key.unwrap())),
+            });
+            fields.collect()
+        }
+        Yaml::Array(items) => items.iter().flat_map(|it| fields(it, path)).collect(),
+        Yaml::String(_) | Yaml::Integer(_) => BTreeSet::from([path.to_owned()]),
+        other => panic!("{path}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_network_policy_leaves_the_admin_port_to_prometheus_and_the_public_one_to_all() {
+    let policy = document("kubernetes/networkpolicy.yaml", "NetworkPolicy");
+    // An unknown field would be dropped, and a rule without its peers is one for everybody.
+    let known = [
+        ".apiVersion",
+        ".kind",
+        ".metadata.labels",
+        ".metadata.name",
+        ".spec.ingress.from.namespaceSelector.matchLabels",
+        ".spec.ingress.from.podSelector.matchLabels",
+        ".spec.ingress.ports.port",
+        ".spec.ingress.ports.protocol",
+        ".spec.podSelector.matchLabels",
+        ".spec.policyTypes",
+    ];
+    assert_eq!(fields(&policy, ""), known.map(str::to_owned).into());
+    assert_eq!(scalar(&policy, "apiVersion"), "networking.k8s.io/v1");
+    assert_eq!(scalar(&policy, "spec.policyTypes.0"), "Ingress");
+
+    let [public, admin] = items(at(&policy, "spec.ingress")) else {
+        panic!("{policy:?}");
+    };
+    for (rule, port) in [(public, "listen"), (admin, "admin")] {
+        assert_eq!(items(&rule["ports"]).len(), 1, "{port}");
+        assert_eq!(scalar(rule, "ports.0.port"), toml_port(port));
+        assert_eq!(scalar(rule, "ports.0.protocol"), "TCP");
+    }
+    assert!(public["from"].is_badvalue());
+    // Both selectors are of one peer: each alone would let more in.
+    let [prometheus] = items(&admin["from"]) else {
+        panic!("{admin:?}");
+    };
+    let namespace = &prometheus["namespaceSelector"]["matchLabels"];
+    let pod = &prometheus["podSelector"]["matchLabels"];
+    let namespace = namespace["kubernetes.io/metadata.name"].as_str();
+    let pod = pod["app.kubernetes.io/name"].as_str();
+    assert_eq!((namespace, pod), (Some("monitoring"), Some("prometheus")));
+}
+
 #[test]
 fn a_pod_has_time_to_drain() {
     let defaults = checked(&required_with(&[]));
@@ -303,8 +363,13 @@ fn the_image_has_the_static_binary_and_no_user() {
     let last = dockerfile.rsplit_once("FROM scratch\n").unwrap().1;
     assert!(last.contains("\nUSER 65532:65532\n"));
     assert!(last.contains("\nENTRYPOINT [\"/paceline-sidecar\"]\n"));
-    assert!(dockerfile.contains("-C target-feature=+crt-static"));
-    assert!(dockerfile.contains(&format!("--package {}", env!("CARGO_PKG_NAME"))));
+    let guide = text("../../../docs/sidecar.md");
+    let build = "RUSTFLAGS='-C target-feature=+crt-static' ";
+    let build = guide.lines().find_map(|line| line.strip_prefix(build));
+    let build = build.unwrap();
+    assert!(build.contains(&format!("--package {}", env!("CARGO_PKG_NAME"))));
+    assert!(dockerfile.contains("RUSTFLAGS='-C target-feature=+crt-static' \\\n"));
+    assert!(dockerfile.contains(build), "{build}");
 }
 
 /// Has promtool look at a file, and say these words.

@@ -1,14 +1,14 @@
 //! Services that refuse, die, are late or close silently, and clients that go.
 
 use std::future::pending;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use super::support::{GET, Sidecar, head, rest, wait_until};
+use super::support::{GET, Sidecar, connect, head, rest, wait_until};
 use super::upstream::{self, OK, Recorder};
 
 /// What has happened so often, for a service to count and a test to wait for.
@@ -134,6 +134,52 @@ fn a_body_that_stops_coming_is_the_fault_of_its_sender() {
 }
 
 #[test]
+fn a_body_that_the_service_does_not_take_is_late_after_the_body_timeout() {
+    let service = upstream::raw(|mut connection| {
+        connection.head().unwrap();
+        thread::park();
+    });
+    let flags = ["--body-timeout", "300ms", "--response-timeout", "1h"];
+    let sidecar = Sidecar::start(service, &flags);
+    let request =
+        "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\ncontent-length: 9999999999\r\n\r\n";
+    let mut stream = sidecar.open(request);
+    let mut sending = stream.try_clone().unwrap();
+    let sending = thread::spawn(move || while sending.write_all(&[b'x'; 4096]).is_ok() {});
+    let head = head(&mut stream);
+    assert!(head.starts_with("HTTP/1.1 504"), "{head}");
+    drop(stream);
+    drop(sidecar);
+    sending.join().unwrap();
+}
+
+#[test]
+fn an_upload_goes_on_while_its_early_answer_is_not_read() {
+    const LENGTH: usize = 32 << 20;
+    let service = upstream::raw(|mut connection| {
+        connection.head().unwrap();
+        let mut stream = connection.stream().try_clone().unwrap();
+        let sending = thread::spawn(move || {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(&vec![b'd'; LENGTH]).unwrap();
+        });
+        assert_eq!(connection.take(LENGTH), Some(vec![b'u'; LENGTH]));
+        sending.join().unwrap();
+    });
+    let sidecar = Sidecar::start(service, &[]);
+    let mut stream = sidecar.open(format!(
+        "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\ncontent-length: {LENGTH}\r\n\r\n"
+    ));
+    // It reads nothing before it has sent everything.
+    stream.write_all(&vec![b'u'; LENGTH]).unwrap();
+    assert!(head(&mut stream).starts_with("HTTP/1.1 200"));
+    let mut body = vec![0; LENGTH];
+    stream.read_exact(&mut body).unwrap();
+    assert!(body.iter().all(|byte| *byte == b'd'));
+}
+
+#[test]
 fn a_service_that_dies_in_its_body_ends_the_response_visibly() {
     for head in ["content-length: 10", "transfer-encoding: chunked"] {
         let service = upstream::raw(move |mut connection| {
@@ -147,6 +193,81 @@ fn a_service_that_dies_in_its_body_ends_the_response_visibly() {
         assert!(answer.is_err(), "{head}: {answer:?}");
         sidecar.wait_for_log("broke off");
     }
+}
+
+#[test]
+fn an_answer_whose_end_is_ambiguous_is_a_bad_gateway_and_its_connection_ends() {
+    let length = "content-length: 2\r\n";
+    let chunked = "transfer-encoding: chunked\r\n";
+    for (version, fields) in [
+        ("1.1", [length, chunked].concat()),
+        ("1.1", [length, length].concat()),
+        ("1.1", [length, "content-length: 3\r\n"].concat()),
+        ("1.1", "content-length: 2, 2\r\n".to_owned()),
+        ("1.1", "content-length: +2\r\n".to_owned()),
+        ("1.1", "content-length: -2\r\n".to_owned()),
+        ("1.1", "content-length:\r\n".to_owned()),
+        ("1.1", "content-length: 99999999999999999999\r\n".to_owned()),
+        ("1.1", [chunked, chunked].concat()),
+        ("1.1", "transfer-encoding: gzip, chunked\r\n".to_owned()),
+        ("1.1", "transfer-encoding: identity\r\n".to_owned()),
+        ("1.0", chunked.to_owned()),
+        ("1.1", "a b: c\r\n".to_owned()),
+        ("1.1", "a: b\r\n c\r\n".to_owned()),
+        ("1.1", format!("a: {}\r\n", "b".repeat(65_536))),
+        ("1.1", "a: b\r\n".repeat(101)),
+    ] {
+        let closed = Count::default();
+        let count = closed.clone();
+        let answer = format!("HTTP/{version} 200 OK\r\n{fields}\r\n0\r\n\r\n");
+        let service = upstream::raw(move |mut connection| {
+            connection.head().unwrap();
+            connection.send(&answer);
+            connection.rest();
+            count.add();
+        });
+        let sidecar = Sidecar::start(service, &[]);
+        assert_eq!(sidecar.get("a").status, 502, "{version} {fields:.60}");
+        closed.wait_for("its connection ended", 1);
+    }
+}
+
+#[test]
+fn a_malformed_chunk_ends_the_response_visibly() {
+    for chunks in [
+        "2\r\nokk\r\n",
+        "x\r\n",
+        "\r\n",
+        "2\nok\r\n",
+        "2 x\r\nok\r\n",
+        "-2\r\nok\r\n",
+        "10000000000000000\r\nok\r\n",
+        "0\r\na b: c\r\n\r\n",
+    ] {
+        let service = upstream::raw(move |mut connection| {
+            connection.head().unwrap();
+            connection.send(format!(
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n{chunks}"
+            ));
+            connection.rest();
+        });
+        let sidecar = Sidecar::start(service, &[]);
+        let answer = sidecar
+            .client()
+            .try_send("GET", "/", &[("x-client-id", "a")], b"");
+        assert!(answer.is_err(), "{chunks:?}: {answer:?}");
+    }
+}
+
+#[test]
+fn bytes_after_an_answer_are_not_the_next_answer() {
+    let service = upstream::raw(|mut connection| {
+        while connection.head().is_some() {
+            connection.send([OK, "HTTP/1.1 500 Smuggled\r\ncontent-length: 0\r\n\r\n"].concat());
+        }
+    });
+    let sidecar = Sidecar::start(service, &[]);
+    assert_eq!(sidecar.client().statuses("a", 5), [200; 5]);
 }
 
 #[test]
@@ -222,6 +343,33 @@ fn idle_connections_are_given_up_and_used_last_first() {
     assert_eq!(open, 1, "they share a connection");
     closed.wait_for("all are closed", opened.get());
     assert_eq!(client.get("/", "a").status, 200);
+}
+
+#[test]
+fn as_many_connections_are_kept_as_were_in_use_at_once() {
+    const AT_ONCE: usize = 400;
+    let opened = Count::default();
+    let count = opened.clone();
+    let all = Arc::new(Barrier::new(AT_ONCE));
+    let service = upstream::raw(move |mut connection| {
+        count.add();
+        while connection.head().is_some() {
+            all.wait();
+            connection.send(OK);
+        }
+    });
+    let sidecar = Sidecar::start(service, &["--upstream-idle-timeout", "1h"]);
+    let mut clients: Vec<_> = (0..AT_ONCE).map(|_| connect(sidecar.listen)).collect();
+    for _ in 0..3 {
+        for client in &mut clients {
+            client.write_all(GET.as_bytes()).unwrap();
+        }
+        for client in &mut clients {
+            assert!(head(client).starts_with("HTTP/1.1 200"));
+            client.read_exact(&mut [0; 2]).unwrap();
+        }
+        assert_eq!(opened.get(), AT_ONCE);
+    }
 }
 
 #[test]

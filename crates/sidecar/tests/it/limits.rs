@@ -239,6 +239,54 @@ fn a_client_can_be_an_address() {
 }
 
 #[test]
+fn what_a_caller_that_is_no_proxy_says_of_itself_does_not_reach_the_service() {
+    let service = Recorder::ok();
+    let fields = [
+        ("forwarded", "for=192.0.2.1"),
+        ("x-forwarded-for", "192.0.2.1"),
+        ("x-forwarded-host", "made.up"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-port", "443"),
+        ("x-real-ip", "192.0.2.1"),
+        ("x-forwarder", "stays"),
+    ];
+    let by_ip = ["--client", "ip"];
+    let by_other_proxies = [
+        "--ip-header",
+        "forwarded",
+        "--trusted-proxies",
+        "10.0.0.0/8",
+    ];
+    for (flags, mode) in [
+        (&by_ip[..], "enforce"),
+        (&by_ip[..], "off"),
+        (&[&by_ip[..], &by_other_proxies].concat(), "enforce"),
+    ] {
+        let sidecar = Sidecar::start(service.at, &[flags, &["--mode", mode]].concat());
+        let mut client = sidecar.client();
+        assert_eq!(client.send("GET", "/", &fields, b"").status, 200);
+        let host = sidecar.listen.to_string();
+        for (name, value) in [
+            ("forwarded", None),
+            ("x-forwarded-for", Some("127.0.0.1")),
+            ("x-forwarded-host", Some(host.as_str())),
+            ("x-forwarded-proto", Some("http")),
+            ("x-forwarded-port", None),
+            ("x-real-ip", None),
+            ("x-forwarder", Some("stays")),
+        ] {
+            assert_eq!(service.field(name).as_deref(), value, "{flags:?}: {name}");
+        }
+    }
+    // Where a gateway writes the id, it is the gateway that tells.
+    let sidecar = Sidecar::start(service.at, &[]);
+    let by_header = [&fields[..], &[("x-client-id", "a")]].concat();
+    sidecar.client().send("GET", "/", &by_header, b"");
+    assert_eq!(service.field("forwarded").as_deref(), Some("for=192.0.2.1"));
+    assert_eq!(service.field("x-forwarded-port").as_deref(), Some("443"));
+}
+
+#[test]
 fn passthrough_decides_and_refuses_nothing() {
     let sidecar = start(&["--mode", "passthrough"]);
     assert_eq!(sidecar.client().statuses("a", 6), [200; 6]);

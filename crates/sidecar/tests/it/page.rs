@@ -72,12 +72,13 @@ impl Shop {
 
     /// Sends the requests of a cycle at its start. It ends with the sidecar.
     fn drive(&self) {
-        let listen = self.sidecar.listen;
-        let mut operator = self.sidecar.operator();
+        let (listen, admin) = (self.sidecar.listen, self.sidecar.admin);
         let demands = Arc::clone(&self.demands);
         thread::spawn(move || {
             let mut last = None;
-            while let Ok(answer) = operator.try_send("GET", "/clients", &[], b"") {
+            while TcpStream::connect(admin).is_ok() {
+                let answer = Client::connect(admin).try_send("GET", "/clients", &[], b"");
+                let Ok(answer) = answer else { return };
                 let view: Value = serde_json::from_slice(&answer.body).unwrap();
                 let cycle = view["cycle"].as_u64();
                 if cycle == last {

@@ -192,9 +192,11 @@ fn a_bad_file_is_refused_and_the_old_configuration_stays_while_requests_go_on() 
     // Anonymous requests would be refused from here on, if the capacity were not wrong.
     subject.write("anonymous = \"refuse\"\nforget-after = 0\nlgo = \"info\"\n");
     let path = subject.file.path();
-    let mut operator = subject.sidecar.operator();
     let by_program = [("x-requested-with", "test")];
-    let mut reload = || operator.send("POST", "/reload", &by_program, b"");
+    let reload = || {
+        let mut operator = subject.sidecar.operator();
+        operator.send("POST", "/reload", &by_program, b"")
+    };
     let answer = reload();
     assert_eq!(answer.status, 422);
     for line in [
@@ -269,23 +271,33 @@ fn what_cannot_change_is_named_and_nothing_else_changes_either() {
     let more = "cores = 2\nmax-head-bytes = 8192\nmax-fields = 1\nmax-streams = 1\nlog = \"warn\"\nlog-json = true\nanonymous = \"pass\"\n";
     subject.file.write(&format!("{changed}{more}"));
     subject.sidecar.signal(Signal::HUP);
-    for (key, old, new) in [
-        ("listen", "127.0.0.1:0", "127.0.0.1:1"),
-        ("admin", "127.0.0.1:0", "127.0.0.2:0"),
-        ("upstream", old, &new),
-        ("cores", "1", "2"),
-        ("max-head-bytes", "65536", "8192"),
-        ("max-fields", "100", "1"),
-        ("max-streams", "250", "1"),
-        ("log", "info", "warn"),
-        ("log-json", "false", "true"),
+    let path = subject.file.path();
+    for (place, key, old, new) in [
+        (":1:10", "listen", "127.0.0.1:0", "127.0.0.1:1"),
+        (":2:9", "admin", "127.0.0.1:0", "127.0.0.2:0"),
+        (":3:12", "upstream", old, &new),
+        (":6:9", "cores", "1", "2"),
+        (":7:18", "max-head-bytes", "65536", "8192"),
+        (":8:14", "max-fields", "100", "1"),
+        (":9:15", "max-streams", "250", "1"),
+        (":10:7", "log", "info", "warn"),
+        (":11:12", "log-json", "false", "true"),
     ] {
         let error = format!("cannot change from `{old}` to `{new}` while the sidecar runs");
-        let words = format!("the old one stays: {key}: {error}: restart it");
+        let words = format!("the old one stays: {path}{place}: {key}: {error}: restart it");
         subject.sidecar.wait_for_log(&words);
     }
     assert_eq!(subject.reloads()[0], 0);
     assert_eq!(subject.anonymous(), 429);
+}
+
+#[test]
+fn a_line_that_is_gone_and_cannot_change_is_named_with_its_file() {
+    let subject = Subject::start("cores = 2\n", &[]);
+    let path = subject.file.path();
+    let error = "cannot change from `2` to `1` while the sidecar runs: restart it";
+    let words = format!("the old one stays: {path}: cores: {error}");
+    subject.reload(&subject.required, &words);
 }
 
 #[test]

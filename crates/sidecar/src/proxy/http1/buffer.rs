@@ -1,0 +1,85 @@
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::BytesMut;
+
+/// What is read at once of a head, or of a body that not much has come of yet.
+pub(crate) const SMALL: usize = 16 * 1024;
+
+/// What is read at once of a body that comes as fast as it is taken.
+pub(crate) const LARGE: usize = 256 * 1024;
+
+/// Large buffers of the whole process that hold something. Without one, a small buffer is used.
+const MOST_LENT: usize = 16;
+
+/// Large buffers that are kept for the next use.
+const MOST_SPARE: usize = 4;
+
+static LENT: AtomicUsize = AtomicUsize::new(0);
+static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// What the connections of one thread read into. A connection that waits for bytes has no buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    /// Used again as soon as no client holds a part of it.
+    pub(super) small: RefCell<BytesMut>,
+}
+
+/// A place for [`LARGE`] bytes, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Loan(());
+
+impl Loan {
+    /// `None`: all are lent.
+    pub(crate) fn take() -> Option<Self> {
+        let more = |lent| (lent < MOST_LENT).then(|| lent + 1);
+        let lent = LENT.fetch_update(Relaxed, Relaxed, more);
+        lent.is_ok().then(|| Self(()))
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        LENT.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A large buffer, until the client has taken what is in it.
+#[derive(Debug)]
+pub(super) struct Large {
+    pub(super) bytes: Vec<u8>,
+    pub(super) filled: usize,
+    _loan: Loan,
+}
+
+impl Large {
+    pub(super) fn lend() -> Option<Self> {
+        let loan = Loan::take()?;
+        let bytes = spare().pop().unwrap_or_else(|| vec![0; LARGE]);
+        Some(Self {
+            bytes,
+            filled: 0,
+            _loan: loan,
+        })
+    }
+}
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        let mut spare = spare();
+        if spare.len() < MOST_SPARE {
+            spare.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+fn spare() -> MutexGuard<'static, Vec<Vec<u8>>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
