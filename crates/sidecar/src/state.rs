@@ -1,10 +1,13 @@
 //! What all requests, connections and the admin port share.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use http::StatusCode;
 use paceline::shed::CgroupError;
 
+use crate::complaints::Complaints;
 use crate::config::{Config, Source};
 use crate::proxy::{Gate, Limit, Times};
 
@@ -18,6 +21,7 @@ pub(crate) struct Sidecar {
     gate: RwLock<Arc<Gate>>,
     pub(crate) counts: Counts,
     pub(crate) times: Times,
+    bad_requests: Complaints,
     /// Whether SIGTERM came: `/readyz` says 503.
     pub(crate) is_draining: AtomicBool,
 }
@@ -56,6 +60,7 @@ impl Sidecar {
             limit: Limit::new(&config),
             gate: RwLock::new(Arc::new(Gate::new(&config)?)),
             times: Times::default(),
+            bad_requests: Complaints::default(),
             config: RwLock::new(Arc::new(config)),
             source: Arc::new(source),
             counts: Counts::default(),
@@ -95,6 +100,15 @@ impl Sidecar {
         let mut guarded = self.config.write().unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut guarded));
         Arc::clone(&guarded)
+    }
+
+    /// Counts a request that is the fault of its client, and logs it unless another one was logged within a second.
+    pub(crate) fn bad_request(&self, peer: IpAddr, status: StatusCode, detail: &str) {
+        let all = self.counts.bad_requests.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.bad_requests.may_be_logged() {
+            let status = status.as_u16();
+            tracing::info!(%peer, status, detail, all, "a bad request");
+        }
     }
 
     #[must_use]

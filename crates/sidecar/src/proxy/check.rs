@@ -1,13 +1,30 @@
-use http::header::{HOST, HeaderValue};
+use http::header::{HOST, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{Authority, Scheme};
 use http::{Method, Request, StatusCode, Version};
 
 use super::problem::Problem;
 
+/// An extension of a request of HTTP/1 with several lengths, or one beside `Transfer-Encoding`. hyper keeps one of the fields.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FramedTwice;
+
 /// Refuses a request that the sidecar and the upstream could read in two ways, or that a proxy of one service does not know.
 ///
-/// Faults that hyper passes. It has refused those of syntax, length and coding.
+/// Faults that hyper passes. It has refused those of syntax, a length that is no number, and a coding that does not end with `chunked`.
 pub(super) fn request<B>(request: &Request<B>) -> Result<(), Problem> {
+    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
+    let coding = codings.next();
+    if codings.next().is_some() || request.extensions().get::<FramedTwice>().is_some() {
+        return Err(Problem::bad_request(
+            "the length of the body is said twice, by `Content-Length` or `Transfer-Encoding`",
+        ));
+    }
+    if coding.is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        return Err(Problem::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "no coding is supported in `Transfer-Encoding` but `chunked` alone",
+        ));
+    }
     if *request.method() == Method::CONNECT {
         return Err(Problem::new(
             StatusCode::NOT_IMPLEMENTED,

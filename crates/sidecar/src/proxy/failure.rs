@@ -29,17 +29,22 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Counts it, logs its cause, and says to the client what it may know.
+    /// Counts a failure of the upstream, logs the cause, and says to the client what it may know.
     pub(super) fn problem(self, counts: &Counts, upstream: &Authority) -> Problem {
         let (counter, status) = match &self {
             Self::Connect(_) | Self::Broken(_) | Self::Switched => {
-                (&counts.upstream_failed, StatusCode::BAD_GATEWAY)
+                (Some(&counts.upstream_failed), StatusCode::BAD_GATEWAY)
             }
-            Self::ConnectLate | Self::Late => (&counts.upstream_late, StatusCode::GATEWAY_TIMEOUT),
-            Self::Upload => (&counts.bad_requests, StatusCode::BAD_REQUEST),
-            Self::UploadLate => (&counts.bad_requests, StatusCode::REQUEST_TIMEOUT),
+            Self::ConnectLate | Self::Late => {
+                (Some(&counts.upstream_late), StatusCode::GATEWAY_TIMEOUT)
+            }
+            // Counted as all bad requests are.
+            Self::Upload => (None, StatusCode::BAD_REQUEST),
+            Self::UploadLate => (None, StatusCode::REQUEST_TIMEOUT),
         };
-        count(counter);
+        if let Some(counter) = counter {
+            count(counter);
+        }
         let cause = Causes(&self).to_string();
         if status.is_server_error() {
             tracing::warn!(%upstream, status = status.as_u16(), cause, "a request failed");

@@ -13,6 +13,7 @@ mod http1;
 mod limit;
 mod patience;
 mod problem;
+mod refused;
 mod times;
 mod tunnel;
 mod upload;
@@ -41,10 +42,12 @@ use upload::Upload;
 use upstream::Upstream;
 
 pub(crate) use body::Body;
+pub(crate) use check::FramedTwice;
 pub(crate) use client::Peer;
 pub(crate) use gate::Gate;
 pub(crate) use http1::{LARGE, Loan, SMALL};
 pub(crate) use limit::Limit;
+pub(crate) use refused::Refuser;
 pub(crate) use times::{Histogram, Times};
 
 /// What the requests of one thread share: the pool of its connections to the upstream.
@@ -80,7 +83,13 @@ impl Proxy {
         cancelled.0 = None;
         match answered {
             Ok(response) => response,
-            Err(problem) => problem.response(format, version),
+            Err(problem) => {
+                if problem.is_of_client() {
+                    let (status, detail) = (problem.status(), problem.detail());
+                    self.sidecar.bad_request(peer.ip, status, detail);
+                }
+                problem.response(format, version)
+            }
         }
     }
 
@@ -97,7 +106,7 @@ impl Proxy {
         let mut request = Upload::of(request, &config.client);
 
         // What can be read in two ways does not reach the upstream.
-        check::request(&request).inspect_err(|_| count(&counts.bad_requests))?;
+        check::request(&request)?;
         // The client has its share, and the upstream has room. The fields that `Connection` names are still there.
         let (status, mut admitted) = self.admit(peer, &mut request, &config)?;
         // The request becomes that of the sidecar. Of a client by its address nothing else is known.
@@ -161,10 +170,9 @@ impl Proxy {
                 None
             }
             Err(problem) => {
-                count(match problem.status() {
-                    StatusCode::BAD_REQUEST => &counts.bad_requests,
-                    _ => &counts.anonymous,
-                });
+                if !problem.is_of_client() {
+                    count(&counts.anonymous);
+                }
                 return Err(problem);
             }
         };

@@ -23,19 +23,23 @@ impl Problem {
         self.0.status()
     }
 
-    #[cfg(test)]
+    /// Whether the request is bad.
+    pub(super) fn is_of_client(&self) -> bool {
+        matches!(
+            self.status(),
+            StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT | StatusCode::NOT_IMPLEMENTED
+        )
+    }
+
     pub(super) fn detail(&self) -> &str {
         self.0.detail()
     }
 
     pub(super) fn response(self, format: ProblemFormat, version: Version) -> Response<Body> {
         // What comes next on the connection may not be a request, whatever it looks like.
-        let closes = matches!(
-            self.status(),
-            StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT | StatusCode::NOT_IMPLEMENTED
-        );
+        let closes = self.is_of_client() && version != Version::HTTP_2;
         let mut response = self.0.response(format).map(Body::text);
-        if closes && version != Version::HTTP_2 {
+        if closes {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }

@@ -7,24 +7,23 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{Either, Empty};
+use http::{HeaderValue, Request, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 
-use crate::proxy::{Peer, Proxy};
+use crate::proxy::{FramedTwice, Peer, Proxy, Refuser};
 use crate::state::Sidecar;
 
+use super::heads::Heads;
 use super::socket::{self, Counted, Socket};
 use super::watchdog::{Download, Watch};
 
@@ -130,12 +129,22 @@ pub(super) async fn serve(
     let ended = match socket::first_bytes(&mut stream).await {
         Ok(None) => return,
         Ok(Some((is_http2, replay))) => {
-            let socket = Socket::new(replay, stream, Arc::clone(&watch), counted);
+            let refuser = Refuser::new(Arc::clone(&server.sidecar), peer.ip());
+            let heads = Arc::<Mutex<Heads>>::default();
+            let socket = Socket::new(
+                replay,
+                stream,
+                Arc::clone(&watch),
+                Arc::clone(&heads),
+                refuser,
+                counted,
+            );
             // Boxed: a connection that is silent so far has no room for them.
             if is_http2 {
+                Heads::lock(&heads).are_over();
                 Box::pin(serve_http2(socket, peer, &watch, &line, &server)).await
             } else {
-                Box::pin(serve_http1(socket, peer, &watch, &line, &server)).await
+                Box::pin(serve_http1(socket, &heads, peer, &watch, &line, &server)).await
             }
         }
         Err(error) => {
@@ -151,6 +160,7 @@ pub(super) async fn serve(
 
 async fn serve_http1(
     socket: Socket,
+    heads: &Mutex<Heads>,
     peer: SocketAddr,
     watch: &Arc<Watch>,
     line: &Line,
@@ -158,13 +168,20 @@ async fn serve_http1(
 ) -> hyper::Result<()> {
     let has_body = Cell::new(false);
     let peer = &Peer::new(peer);
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
         watch.head_is_complete();
         has_body.set(!request.body().is_end_stream());
+        let length = request.body().size_hint().exact();
+        if Heads::lock(heads).had_more(request.headers().len(), length) {
+            // hyper drops no other fields.
+            request.extensions_mut().insert(FramedTwice);
+        }
         async {
             let mut response = server.proxy.answer(peer, request).await;
-            if server.sidecar.is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS
-            {
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                watch.is_upgraded();
+                Heads::lock(heads).are_over();
+            } else if server.sidecar.is_draining() {
                 // The client moves to another replica before this one closes.
                 let headers = response.headers_mut();
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -172,7 +189,7 @@ async fn serve_http1(
             Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch))))
         }
     });
-    let connection = server.http1.serve_connection(socket, service);
+    let connection = server.http1.serve_connection(TokioIo::new(socket), service);
     let mut connection = connection.with_upgrades();
     let ended = until_end(
         line,
@@ -184,7 +201,11 @@ async fn serve_http1(
     if has_body.get() || is_refused {
         // The client may still be sending.
         if let Some(parts) = connection.into_parts() {
-            parts.io.linger().await;
+            let mut socket = parts.io.into_inner();
+            if is_refused {
+                socket.refuse().await;
+            }
+            socket.linger().await;
         }
     }
     ended
@@ -198,6 +219,7 @@ async fn serve_http2(
     server: &Rc<Server>,
 ) -> hyper::Result<()> {
     watch.has_streams();
+    let ip = peer.ip();
     let peer = Peer::new(peer);
     let service = service_fn(|request: Request<Incoming>| {
         let watch = watch.stream();
@@ -206,13 +228,18 @@ async fn serve_http2(
         async move {
             // hyper bounds the bytes of a head, and not its fields.
             if request.headers().len() > server.fields {
-                return Ok(too_many_fields());
+                let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                let refuser = Refuser::new(Arc::clone(&server.sidecar), ip);
+                let response = refuser.response(status, Version::HTTP_2);
+                return Ok(response.map(|body| Download::new(body, watch)));
             }
             let response = server.proxy.answer(&peer, request).await;
-            Ok::<_, Infallible>(response.map(|body| Either::Left(Download::new(body, watch))))
+            Ok::<_, Infallible>(response.map(|body| Download::new(body, watch)))
         }
     });
-    let connection = server.http2(line).serve_connection(socket, service);
+    let connection = server
+        .http2(line)
+        .serve_connection(TokioIo::new(socket), service);
     until_end(line, pin!(connection), http2::Connection::graceful_shutdown).await
 }
 
@@ -238,12 +265,6 @@ async fn until_end<C: Future>(
         polled
     })
     .await
-}
-
-fn too_many_fields<B>() -> Response<Either<B, Empty<Bytes>>> {
-    let mut response = Response::new(Either::Right(Empty::new()));
-    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-    response
 }
 
 /// Spawns the streams of a connection of HTTP/2.

@@ -5,21 +5,21 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
-use tokio::io::AsyncReadExt;
+use http::StatusCode;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::proxy::{LARGE, Loan, SMALL};
+use crate::proxy::{LARGE, Loan, Refuser, SMALL};
 use crate::state::Sidecar;
 
+use super::heads::Heads;
 use super::watchdog::Watch;
 
 /// What HTTP/2 with prior knowledge begins with.
@@ -27,10 +27,6 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 /// A client that still sends an upload is never silent for this long.
 const SILENCE: Duration = Duration::from_secs(2);
-
-/// To a client that has sent a part of a head. To one that has sent nothing there is nothing to answer.
-const LATE: &[u8] =
-    b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// Reads until it is known what the client speaks: whether it is HTTP/2, and the bytes read. `None`: the client has
 /// closed before.
@@ -75,11 +71,15 @@ impl Drop for Counted {
 pub(super) struct Socket {
     /// Read already.
     replay: Bytes,
-    stream: TokioIo<TcpStream>,
+    stream: TcpStream,
     /// For an upload that comes fast: it holds the part that the service has not taken, and the next one.
     loan: Option<Loan>,
     was_large: bool,
     watch: Arc<Watch>,
+    heads: Arc<Mutex<Heads>>,
+    /// hyper has refused a head with this status. Its answer has no body and is not sent.
+    refused: Option<StatusCode>,
+    refuser: Refuser,
     _counted: Counted,
 }
 
@@ -88,15 +88,30 @@ impl Socket {
         replay: Bytes,
         stream: TcpStream,
         watch: Arc<Watch>,
+        heads: Arc<Mutex<Heads>>,
+        refuser: Refuser,
         counted: Counted,
     ) -> Self {
         Self {
             replay,
-            stream: TokioIo::new(stream),
+            stream,
             loan: None,
             was_large: false,
             watch,
+            heads,
+            refused: None,
+            refuser,
             _counted: counted,
+        }
+    }
+
+    /// Answers a head that hyper has refused, unless the end of a response is on its way: then hyper has answered without a body.
+    pub(super) async fn refuse(&mut self) {
+        self.watch.is_over();
+        let status = self.refused.unwrap_or(StatusCode::BAD_REQUEST);
+        let answer = self.refuser.bytes(status);
+        if self.refused.is_some() && self.stream.write_all(&answer).await.is_ok() {
+            let _ = self.stream.shutdown().await;
         }
     }
 
@@ -106,8 +121,39 @@ impl Socket {
     pub(super) async fn linger(mut self) {
         self.watch.is_over();
         let mut waste = vec![0; 4096];
-        let stream = self.stream.inner_mut();
-        while let Ok(Ok(1..)) = timeout(SILENCE, stream.read(&mut waste)).await {}
+        while let Ok(Ok(1..)) = timeout(SILENCE, self.stream.read(&mut waste)).await {}
+    }
+
+    fn poll_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // hyper makes its buffer twice as large when a read fills it, so a read never fills the largest one.
+        let most = match &self.loan {
+            Some(_) => LARGE / 2 - 1,
+            None => SMALL - 1,
+        } as u64;
+        let mut limited = (&mut self.stream).take(most);
+        ready!(Pin::new(&mut limited).poll_read(cx, buffer))?;
+        let is_large = most - limited.limit() >= SMALL as u64 - 1;
+        if is_large {
+            self.loan = self.loan.take().or_else(Loan::take);
+        } else if !self.was_large {
+            self.loan = None;
+        }
+        self.was_large = is_large;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Without a request, hyper writes only to refuse one.
+    fn is_refusal(&mut self, bytes: &[u8]) -> bool {
+        let is_refusal = self.watch.awaits_head();
+        if is_refusal {
+            let status = bytes.get(9..12).map(StatusCode::from_bytes);
+            self.refused = status.and_then(Result::ok);
+        }
+        self.refused.is_some()
     }
 
     fn wrote<T>(&self, polled: Poll<T>) -> Poll<T> {
@@ -123,50 +169,43 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.watch.has_late_head() {
-            let _ = self.stream.inner().try_write(LATE);
+            let answer = self.refuser.bytes(StatusCode::REQUEST_TIMEOUT);
+            let _ = self.stream.try_write(&answer);
         }
     }
 }
 
-impl Read for Socket {
+impl AsyncRead for Socket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.replay.is_empty() {
-            let fits = self.replay.len().min(buffer.remaining());
-            buffer.put_slice(&self.replay[..fits]);
-            self.replay.advance(fits);
-            if self.replay.is_empty() {
-                self.replay = Bytes::new();
+        let this = &mut *self;
+        if this.replay.is_empty() {
+            let before = buffer.filled().len();
+            ready!(this.poll_stream(cx, buffer))?;
+            let read = &buffer.filled()[before..];
+            let passed = Heads::lock(&this.heads).pass(read);
+            if passed < read.len() {
+                this.replay = Bytes::copy_from_slice(&read[passed..]);
+                buffer.set_filled(before + passed);
             }
-            return Poll::Ready(Ok(()));
+        } else {
+            let fits = this.replay.len().min(buffer.remaining());
+            let passed = Heads::lock(&this.heads).pass(&this.replay[..fits]);
+            buffer.put_slice(&this.replay[..passed]);
+            this.replay.advance(passed);
+            if this.replay.is_empty() {
+                this.replay = Bytes::new();
+            }
         }
-        // hyper makes its buffer twice as large when a read fills it, so a read never fills the largest one.
-        let most = match &self.loan {
-            Some(_) => LARGE / 2 - 1,
-            None => SMALL - 1,
-        } as u64;
-        let mut limited = TokioIo::new(self.stream.inner_mut().take(most));
-        let polled = Pin::new(&mut limited).poll_read(cx, buffer);
-        let is_large = most - limited.inner().limit() >= SMALL as u64 - 1;
-        if is_large {
-            self.loan = self.loan.take().or_else(Loan::take);
-        } else if polled.is_ready() && !self.was_large {
-            self.loan = None;
-        }
-        if polled.is_ready() {
-            self.was_large = is_large;
-        }
-        if polled.is_ready() {
-            self.watch.has_read();
-        }
-        polled
+        this.watch.has_read();
+        Poll::Ready(Ok(()))
     }
 }
 
-impl Write for Socket {
+impl AsyncWrite for Socket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -181,6 +220,11 @@ impl Write for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let [bytes] = slices
+            && self.is_refusal(bytes)
+        {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         self.wrote(polled)
     }
@@ -190,10 +234,14 @@ impl Write for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watch.has_flushed();
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.refused.is_some() {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -84,6 +84,10 @@ mod phase {
     pub(super) const STREAM: u8 = 5;
     /// HTTP/1: nothing. The connection is over, and what still comes is thrown away.
     pub(super) const OVER: u8 = 6;
+    /// The connection was upgraded, and is no longer watched.
+    pub(super) const UPGRADED: u8 = 7;
+    /// HTTP/1: the client takes the end of a response.
+    pub(super) const ANSWERED: u8 = 8;
 }
 
 /// When a connection, or a stream of HTTP/2, is late.
@@ -128,9 +132,28 @@ impl Watch {
 
     /// HTTP/1: the response is complete.
     fn is_answered(&self) {
-        self.phase.store(phase::BETWEEN, Relaxed);
-        self.read_by
-            .store(self.clock.after(&self.clock.between), Relaxed);
+        if self.phase.load(Relaxed) == phase::EXCHANGE {
+            self.phase.store(phase::ANSWERED, Relaxed);
+            self.read_by
+                .store(self.clock.after(&self.clock.between), Relaxed);
+        }
+    }
+
+    /// HTTP/1: all that was to write is written.
+    pub(super) fn has_flushed(&self) {
+        if self.phase.load(Relaxed) == phase::ANSWERED {
+            self.phase.store(phase::BETWEEN, Relaxed);
+        }
+    }
+
+    /// HTTP/1: whether there is neither a request nor a response under way.
+    pub(super) fn awaits_head(&self) -> bool {
+        matches!(self.phase.load(Relaxed), phase::HEAD | phase::BETWEEN)
+    }
+
+    /// HTTP/1: the response switches to another protocol.
+    pub(super) fn is_upgraded(&self) {
+        self.phase.store(phase::UPGRADED, Relaxed);
     }
 
     /// HTTP/1: the response is sent, and only the client may be sending.
@@ -339,6 +362,7 @@ mod tests {
         let watch = Watch::connection(&clock);
         watch.head_is_complete();
         drop(Download::new(Full::new(Bytes::new()), Arc::clone(&watch)));
+        watch.has_flushed();
         pass(&clock, 50);
         watch.has_read();
         assert_eq!(late_after(&clock, &watch), 11);

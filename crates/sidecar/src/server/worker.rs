@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::complaints::Complaints;
 use crate::state::Sidecar;
 
 use super::connection::{Line, Server, serve};
@@ -149,7 +150,6 @@ impl Worker {
     /// Once a tick: cuts late connections, and forgets ended ones.
     fn look(&mut self) {
         self.clock.advance();
-        self.complaints.tick(&self.clock);
         let config = self.sidecar.config();
         self.clock.set(&config.timeouts);
         self.most = config.bounds.connections;
@@ -186,25 +186,4 @@ fn is_of_the_client(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::Interrupted
     )
-}
-
-/// Complaints that a client could provoke are logged once a second.
-#[derive(Debug, Default)]
-struct Complaints {
-    ticks_left: u128,
-}
-
-impl Complaints {
-    fn may_be_logged(&mut self) -> bool {
-        let may = self.ticks_left == 0;
-        if may {
-            self.ticks_left = u128::MAX;
-        }
-        may
-    }
-
-    fn tick(&mut self, clock: &Clock) {
-        let second = 1_000 / clock.tick().as_millis().max(1);
-        self.ticks_left = self.ticks_left.min(second + 1).saturating_sub(1);
-    }
 }

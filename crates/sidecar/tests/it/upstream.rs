@@ -193,7 +193,9 @@ impl Recorder {
                     let body = connection.take(length).unwrap_or_default();
                     request += &String::from_utf8(body).unwrap();
                 } else if lower.contains("transfer-encoding: chunked") {
-                    while !request.ends_with("0\r\n\r\n") {
+                    // The last chunk, and the trailers.
+                    let body = request.len() - 2;
+                    while !request[body..].contains("\r\n0\r\n") || !request.ends_with("\r\n\r\n") {
                         let Some(more) = connection.take(1) else {
                             break;
                         };
