@@ -31,7 +31,8 @@ pub(crate) struct Accounts {
     /// The end of the last cycle with a request; `None` before the first one.
     idle_since: Option<Tick>,
     is_active: bool,
-    early_ends: u32,
+    /// By newcomers without and with a share of their own.
+    early_ends: [u32; 2],
     spent: u32,
     waiting: u64,
     work: u64,
@@ -63,7 +64,7 @@ impl Accounts {
             start: now,
             idle_since: None,
             is_active: false,
-            early_ends: 0,
+            early_ends: [0; 2],
             spent: 0,
             waiting: 0,
             work: WORK,
@@ -94,7 +95,7 @@ impl Accounts {
             self.idle_since = Some(end);
         }
         self.is_active = false;
-        self.early_ends = 0;
+        self.early_ends = [0; 2];
         let smoothing = self.share.smoothing();
         self.clients
             .for_each(|client| client.end_cycle(elapsed - 1, smoothing));
@@ -147,7 +148,7 @@ impl Accounts {
         self.work = self.work.saturating_add(WORK_OF_A_DECISION);
         let mut right = self.right(slot, cost, now);
         if right == Right::NewCycle {
-            self.end_early(now);
+            self.end_early(slot, now);
             right = self.right(slot, cost, now);
         }
         let has_lent = match right {
@@ -328,7 +329,7 @@ impl Accounts {
         } else if needed <= self.clients.default_of(slot, self.share.capacity())
             && client.is_new
             && !client.is_in_debt()
-            && self.may_end_early()
+            && self.may_end_early(client)
         {
             Right::NewCycle
         } else {
@@ -367,16 +368,17 @@ impl Accounts {
         client.next_at(size, self.share.cycle()).max(in_log)
     }
 
-    fn may_end_early(&self) -> bool {
+    fn may_end_early(&self, client: &Client) -> bool {
+        let own = usize::from(client.terms.has_own_share());
         match self.share.newcomers() {
             Newcomers::Join => false,
-            Newcomers::EndCycle { at_most } => self.early_ends < at_most,
+            Newcomers::EndCycle { at_most } => self.early_ends[own] < at_most,
         }
     }
 
-    fn end_early(&mut self, now: Tick) {
+    fn end_early(&mut self, slot: u32, now: Tick) {
         self.clients.for_each(Client::end_cycle_early);
-        self.early_ends += 1;
+        self.early_ends[usize::from(self.clients[slot].terms.has_own_share())] += 1;
         self.start = now.max(self.start);
         self.begin_cycle(1);
     }
@@ -599,6 +601,28 @@ mod tests {
         assert_eq!(accounts.join(ClientTerms::new()), 4);
         assert_eq!(ask(&mut accounts, 4, 9, 131), 9);
         assert_eq!(accounts.cycle().start, at(130), "it found its share");
+    }
+
+    #[test]
+    fn newcomers_do_not_use_up_the_early_end_of_one_with_its_own_share() {
+        let share = RULE.with_newcomers(Newcomers::EndCycle { at_most: 1 });
+        let mut accounts = accounts(share, 1);
+        assert_eq!(ask(&mut accounts, 1, 40, 0), 40);
+        for (now, has_own_share, passes) in [
+            (10, false, true),
+            (20, false, false),
+            (30, true, true),
+            (40, true, false),
+            (50, false, false),
+        ] {
+            let terms = ClientTerms::new().with_own_share(has_own_share);
+            let slot = accounts.join(terms);
+            assert_eq!(accounts.decide(slot, 1, at(now)).is_pass(), passes, "{now}");
+            let _ = ask(&mut accounts, 1, 40, now);
+            for slot in 1..=slot {
+                let _ = ask(&mut accounts, slot, 40, now);
+            }
+        }
     }
 
     #[test]
@@ -1523,7 +1547,7 @@ mod tests {
                 let bound = match share.newcomers() {
                     _ if share.paces() => capacity,
                     Newcomers::Join => 2 * capacity,
-                    Newcomers::EndCycle { at_most } => (2 + u64::from(at_most)) * capacity,
+                    Newcomers::EndCycle { at_most } => (2 + 2 * u64::from(at_most)) * capacity,
                 };
                 assert!(in_window.map(|(_, cost, _)| u64::from(*cost)).sum::<u64>() <= bound);
             }

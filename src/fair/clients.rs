@@ -34,7 +34,7 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new() -> Self {
-        let mut overflow = Client::new(OF_OVERFLOW);
+        let mut overflow = Client::new(ClientTerms::new());
         overflow.is_known = false;
         Self {
             slots: vec![overflow],
@@ -71,14 +71,14 @@ impl Clients {
             let unused = u32::try_from(self.slots.len()).unwrap_or(OVERFLOW);
             (self.free.pop().unwrap_or(unused), Client::new(terms))
         } else {
-            (OVERFLOW, Client::new(OF_OVERFLOW))
+            (OVERFLOW, Client::new(ClientTerms::new()))
         };
         if slot == OVERFLOW && self[OVERFLOW].is_known {
             return OVERFLOW;
         }
         self.order.push(slot);
         self.weights += u64::from(client.terms.weight());
-        self.bounded += usize::from(!client.terms.has_own_share());
+        self.bounded += usize::from(slot != OVERFLOW && !terms.has_own_share());
         if slot as usize == self.slots.len() {
             self.slots.push(client);
         } else {
@@ -108,7 +108,7 @@ impl Clients {
         let (weights, mut bounded) = (&mut self.weights, 0);
         self.order.retain(|slot| {
             let client = &mut slots[*slot as usize];
-            let is_bounded = !client.terms.has_own_share();
+            let is_bounded = *slot != OVERFLOW && !client.terms.has_own_share();
             let is_beyond = is_bounded && bounded >= share.max_clients() as usize;
             client.is_known = !client.is_idle_for(share.forgets_after())
                 && (!is_beyond || client.waiting > 0 || client.is_overdrawn());
@@ -318,9 +318,6 @@ impl IndexMut<u32> for Clients {
         &mut self.slots[slot as usize]
     }
 }
-
-/// The overflow client is beside the bound.
-const OF_OVERFLOW: ClientTerms = ClientTerms::new().with_own_share(true);
 
 fn default_of(client: &Client, capacity: u32, weights: u64) -> u32 {
     let weight = u64::from(client.terms.weight());

@@ -40,7 +40,8 @@ pub enum Newcomers {
     Join,
     /// The same. If that does not cover its request, and its default share would, then the cycle ends early and the next one begins.
     EndCycle {
-        /// How often that happens until a cycle ends in its own time.
+        /// How often that happens until a cycle ends in its own time. It is as often, and apart, for clients
+        /// [with their own share](super::ClientTerms::with_own_share): others cannot use up theirs.
         at_most: u32,
     },
 }

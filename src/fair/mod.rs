@@ -85,9 +85,9 @@
 //!
 //! At most C permits pass in a cycle. A half-open window of the length of a cycle can hold the end of one and the beginning of the next:
 //! at most 2 C. With [`EndCycle { at_most }`](Newcomers::EndCycle), at most (1 + `at_most`) · C pass in a cycle's length from where
-//! one begins that no newcomer began, and (2 + `at_most`) · C in any window of that length. With
-//! [`with_pacing`](FairShare::with_pacing) it is C in every window of that length, wherever it begins. A refund cannot undo time: permits
-//! that are given back can be spent on top, and so are permits that are charged.
+//! one begins that no newcomer began, and (2 + `at_most`) · C in any window of that length. If there are clients with their own share,
+//! `at_most` counts twice here. With [`with_pacing`](FairShare::with_pacing) it is C in every window of that length, wherever it
+//! begins. A refund cannot undo time: permits that are given back can be spent on top, and so are permits that are charged.
 //!
 //! # Where it comes from
 //!

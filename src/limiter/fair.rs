@@ -97,8 +97,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 ///
 /// **Window bound**: the capacity in each cycle, over all clients together, and twice the capacity in any window of the length of a
 /// cycle. With [`with_pacing`](FairShare::with_pacing) the capacity in any such window. With
-/// [`Newcomers::EndCycle`](crate::fair::Newcomers::EndCycle) a cycle may end early, `at_most` times, and each time the capacity comes on
-/// top. Permits that are charged, or given back after others passed, come on top, too.
+/// [`Newcomers::EndCycle`](crate::fair::Newcomers::EndCycle) a cycle may end early, `at_most` times, and as often for clients with their
+/// own share, and each time the capacity comes on top. Permits that are charged, or given back after others passed, come on top, too.
 pub struct Fair<K> {
     clients: Arc<Mutex<FairClients<K>>>,
     resolution: Resolution,

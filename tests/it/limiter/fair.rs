@@ -294,6 +294,7 @@ async fn a_client_beyond_the_bound_takes_the_room_of_a_forgotten_one() {
 fn with_own_share(list: &Arc<Mutex<Vec<&'static str>>>) -> Fair<String> {
     let list = Arc::clone(list);
     let share = FairShare::new(100, CYCLE).try_with_max_clients(10).unwrap();
+    let share = share.with_newcomers(Newcomers::EndCycle { at_most: 1 });
     Fair::new(share).with_terms(move |client: &String| {
         let is_listed = list.lock().unwrap().contains(&client.as_str());
         let weight = if is_listed { 50 } else { 1 };
@@ -314,14 +315,17 @@ fn pass_after_made_up(clients: &Fair<String>, round: u32, each: u32, client: &st
 #[tokio::test(start_paused = true)]
 async fn a_client_with_its_own_share_has_it_whatever_clients_come_first() {
     for each in [1, 50] {
-        let clients = with_own_share(&Arc::new(Mutex::new(vec!["shop"])));
-        for round in 0..30 {
-            let passed = pass_after_made_up(&clients, round, each, "shop");
-            // In the cycle in which it is new, others may have spent the capacity before it came.
-            let is_late = round == 0 && each > 1;
-            assert_eq!(passed, if is_late { 0 } else { 30 }, "cycle {round}");
-            assert_eq!(clients.len(), 12, "ten, the listed one, and all others");
-            sleep(100).await;
+        // It comes in each cycle, or is forgotten each time.
+        for step in [1, 13] {
+            let clients = with_own_share(&Arc::new(Mutex::new(vec!["shop"])));
+            for round in 0..40 {
+                let is_there = round % step == 0;
+                let client = if is_there { "shop" } else { "made up" };
+                let passed = pass_after_made_up(&clients, round, each, client);
+                assert!(!is_there || passed == 30, "cycle {round}: {passed}");
+                assert!(clients.len() <= 12, "ten, the listed one, and all others");
+                sleep(100).await;
+            }
         }
     }
 }

@@ -125,7 +125,7 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
             Setting::new(
                 "early-cycles",
                 |it| &mut it.config.fair.early_cycles,
-                "How often in a cycle a new client ends it early; off: it joins the running cycle",
+                "How often in a cycle a new client ends it early, and as often one of the file; off: it joins the running cycle",
             ),
             Setting::new(
                 "max-clients",
