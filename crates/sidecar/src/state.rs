@@ -7,6 +7,7 @@ use paceline::shed::CgroupError;
 
 use crate::config::{Config, Source};
 use crate::proxy::{Gate, Limit, Times};
+use crate::server::Places;
 
 /// One sidecar: its configuration, its limit, its counts.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub(crate) struct Sidecar {
     gate: RwLock<Arc<Gate>>,
     pub(crate) counts: Counts,
     pub(crate) times: Times,
+    pub(crate) places: Places,
     /// Whether SIGTERM came: `/readyz` says 503.
     pub(crate) is_draining: AtomicBool,
 }
@@ -27,8 +29,9 @@ pub(crate) struct Sidecar {
 pub(crate) struct Counts {
     /// Connections of clients now, upgraded ones included.
     pub(crate) connections: AtomicUsize,
-    /// Connections closed at once, since there were too many.
+    /// Connections closed at once, since there were too many, and too many of one address.
     pub(crate) connections_refused: AtomicU64,
+    pub(crate) address_refused: AtomicU64,
     /// Connections and streams cut, since the client was silent or read nothing for too long.
     pub(crate) connections_late: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -52,6 +55,7 @@ impl Sidecar {
             limit: Limit::new(&config),
             gate: RwLock::new(Arc::new(Gate::new(&config)?)),
             times: Times::default(),
+            places: Places::new(&config),
             config: RwLock::new(Arc::new(config)),
             source: Arc::new(source),
             counts: Counts::default(),

@@ -8,6 +8,7 @@ mod change;
 mod events;
 mod metrics;
 mod page;
+mod process;
 mod ready;
 mod stall;
 mod view;
@@ -38,7 +39,7 @@ use self::view::View;
 /// Until the head of a request is complete, and how long a peer may take nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections at once. More wait in the queue of the listener.
-const CONNECTIONS: usize = 256;
+pub(crate) const CONNECTIONS: usize = 256;
 /// Readers of `/events` at once.
 const SUBSCRIBERS: usize = 32;
 const HEAD_BYTES: usize = 16 * 1024;
@@ -58,7 +59,7 @@ pub(crate) async fn serve(listener: TcpListener, sidecar: Arc<Sidecar>) {
         readiness: Readiness::default(),
         subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)),
     });
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Arc::new(Semaphore::new(admin.sidecar.places.admin));
     while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,

@@ -132,7 +132,7 @@ fn too_many() -> Problem {
     refusal("too many requests are under way")
 }
 
-fn refusal(detail: &'static str) -> Problem {
+pub(super) fn refusal(detail: &'static str) -> Problem {
     let mut headers = HeaderMap::with_capacity(1);
     headers.insert(RETRY_AFTER, COME_BACK.into());
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)

@@ -25,11 +25,16 @@ use tokio::task::{AbortHandle, spawn_local};
 use crate::proxy::{Peer, Proxy};
 use crate::state::Sidecar;
 
-use super::socket::{self, Counted, Socket};
+use super::places::Place;
+use super::socket::{self, Socket};
 use super::watchdog::{Download, Watch};
 
 /// hyper's own default for HTTP/1.
 const FIELDS: usize = 100;
+/// HTTP/1: most bytes of an upload that are read at once. HTTP/2: those of a response that a stream takes at once.
+const BUFFER: usize = 64 * 1024;
+/// HTTP/2: most bytes of an upload that a stream holds. A connection holds those of 16 streams.
+const WINDOW: u32 = 64 * 1024;
 /// A peer of HTTP/2 that does not answer a ping is gone.
 const PING_AFTER: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
@@ -60,6 +65,7 @@ impl Line {
         let mut late = 0;
         let mut streams = self.streams.borrow_mut();
         streams.retain(|(watch, task)| {
+            connection.stands_for(watch);
             let is_late = watch.is_late();
             if is_late {
                 task.abort();
@@ -91,6 +97,7 @@ impl Server {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(None)
+            .max_buf_size(bounds.head_bytes.max(BUFFER))
             .max_header_size(bounds.head_bytes);
         if bounds.fields != FIELDS {
             // With its default hyper parses on the stack.
@@ -112,6 +119,8 @@ impl Server {
             .timer(TokioTimer::new())
             .max_concurrent_streams(self.streams)
             .max_header_list_size(self.head_bytes)
+            .max_send_buf_size(BUFFER)
+            .initial_stream_window_size(WINDOW)
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PONG_WITHIN);
         http2
@@ -122,7 +131,7 @@ impl Server {
 pub(super) async fn serve(
     mut stream: TcpStream,
     peer: SocketAddr,
-    counted: Counted,
+    mut place: Place,
     watch: Arc<Watch>,
     line: Rc<Line>,
     server: Rc<Server>,
@@ -130,7 +139,10 @@ pub(super) async fn serve(
     let ended = match socket::first_bytes(&mut stream).await {
         Ok(None) => return,
         Ok(Some((is_http2, replay))) => {
-            let socket = Socket::new(replay, stream, Arc::clone(&watch), counted);
+            if is_http2 {
+                place.has_streams();
+            }
+            let socket = Socket::new(replay, stream, Arc::clone(&watch), place);
             // Boxed: a connection that is silent so far has no room for them.
             if is_http2 {
                 Box::pin(serve_http2(socket, peer, &watch, &line, &server)).await
@@ -169,7 +181,7 @@ async fn serve_http1(
                 let headers = response.headers_mut();
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch))))
+            Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch), None)))
         }
     });
     let connection = server.http1.serve_connection(socket, service);
@@ -204,12 +216,18 @@ async fn serve_http2(
         *line.next.borrow_mut() = Some(Arc::clone(&watch));
         let (server, peer) = (Rc::clone(server), peer.clone());
         async move {
+            let Ok(place) = Place::of_stream(&server.sidecar) else {
+                let response = server.proxy.refuse(&request);
+                return Ok(response.map(|body| Either::Left(Download::new(body, watch, None))));
+            };
             // hyper bounds the bytes of a head, and not its fields.
             if request.headers().len() > server.fields {
                 return Ok(too_many_fields());
             }
             let response = server.proxy.answer(&peer, request).await;
-            Ok::<_, Infallible>(response.map(|body| Either::Left(Download::new(body, watch))))
+            Ok::<_, Infallible>(
+                response.map(|body| Either::Left(Download::new(body, watch, Some(place)))),
+            )
         }
     });
     let connection = server.http2(line).serve_connection(socket, service);

@@ -3,8 +3,10 @@
 mod connection;
 mod life;
 mod listen;
+mod places;
 mod socket;
 mod watchdog;
 mod worker;
 
 pub(crate) use self::life::run;
+pub(crate) use self::places::Places;

@@ -6,7 +6,6 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,8 +16,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::state::Sidecar;
-
+use super::places::Place;
 use super::watchdog::Watch;
 
 /// What HTTP/2 with prior knowledge begins with.
@@ -50,25 +48,6 @@ pub(super) async fn first_bytes(stream: &mut TcpStream) -> io::Result<Option<(bo
     }
 }
 
-/// A connection, counted until it is dropped, also as an upgraded one.
-#[derive(Debug)]
-pub(super) struct Counted(Arc<Sidecar>);
-
-impl Counted {
-    /// `None`: there are too many.
-    pub(super) fn new(sidecar: &Arc<Sidecar>, most: usize) -> Option<Self> {
-        let connections = &sidecar.counts.connections;
-        let counted = Self(Arc::clone(sidecar));
-        (connections.fetch_add(1, Relaxed) < most).then_some(counted)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.counts.connections.fetch_sub(1, Relaxed);
-    }
-}
-
 /// The socket of a client. The watch hears what it reads and writes.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -76,21 +55,16 @@ pub(super) struct Socket {
     replay: Bytes,
     stream: TokioIo<TcpStream>,
     watch: Arc<Watch>,
-    _counted: Counted,
+    _place: Place,
 }
 
 impl Socket {
-    pub(super) fn new(
-        replay: Bytes,
-        stream: TcpStream,
-        watch: Arc<Watch>,
-        counted: Counted,
-    ) -> Self {
+    pub(super) fn new(replay: Bytes, stream: TcpStream, watch: Arc<Watch>, place: Place) -> Self {
         Self {
             replay,
             stream: TokioIo::new(stream),
             watch,
-            _counted: counted,
+            _place: place,
         }
     }
 
@@ -169,6 +143,10 @@ impl Write for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes when it has written all that it has.
+        if self.watch.is_flushed() {
+            cx.waker().wake_by_ref();
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

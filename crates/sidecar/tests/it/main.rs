@@ -19,6 +19,7 @@ mod hardening;
 mod life;
 mod limits;
 mod page;
+mod places;
 mod raw;
 mod reload;
 mod support;
