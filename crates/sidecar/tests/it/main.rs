@@ -22,6 +22,7 @@ mod page;
 mod places;
 mod raw;
 mod reload;
+mod slow;
 mod support;
 mod upgrade;
 mod upstream;
