@@ -112,6 +112,16 @@ pub(crate) enum Client {
     },
 }
 
+impl Client {
+    /// The header with the id.
+    pub(crate) const fn header(&self) -> Option<&http::HeaderName> {
+        match self {
+            Self::Header(header) => Some(header),
+            Self::Ip { .. } => None,
+        }
+    }
+}
+
 /// The header that trusted proxies write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum IpHeader {

@@ -1,60 +1,135 @@
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
 use thiserror::Error;
 
 use super::failure::Causes;
 use super::fields;
 use super::gate::Admitted;
-use super::pool::Lease;
-use super::upload::Progress;
+use super::h2c::Answer;
+use super::http1::{Broken, Exchange, Incoming, Pool};
+use super::patience::Patience;
 
-/// The body of a response: a short text of the sidecar, or what the upstream sends.
+/// The body of a response: bytes that are here already, or what the upstream sends.
 #[derive(Debug)]
 pub(crate) struct Body(Kind);
 
 enum Kind {
-    Text(Bytes),
+    Whole(Bytes),
     Streamed(Box<Download>),
 }
 
-/// The body of a response on its way to the client, with the permits held until its end.
-pub(super) struct Download {
-    pub(super) body: Incoming,
+/// What has answered. The head of the response was taken from it.
+#[derive(Debug)]
+pub(super) enum Answered {
+    Http1(Exchange, Rc<Pool>),
+    Http2(Answer),
+}
+
+/// The body of a response on its way to the client.
+struct Download {
+    source: Source,
     /// Without a byte for so long it ends.
-    pub(super) limit: Duration,
-    /// How far the body of the request is; `None` if it has none.
-    pub(super) upload: Option<Arc<Progress>>,
-    /// The connection, and the permit of the request. `None` after the end.
-    pub(super) held: Option<(Lease, Admitted)>,
+    limit: Duration,
+    /// The permit of the request.
+    admitted: Admitted,
+}
+
+enum Source {
+    Http1(Incoming, Rc<Pool>),
+    Http2(Answer),
+    /// After the end.
+    Over,
 }
 
 /// Why the body of a response ends before its end.
 #[derive(Debug, Error)]
 pub(crate) enum BodyError {
     #[error("the upstream broke the body of its response")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] Broken),
     #[error("the upstream sent nothing more of the body of its response")]
     Late,
 }
 
 impl Body {
     pub(super) fn text(text: String) -> Self {
-        Self(Kind::Text(text.into()))
+        Self(Kind::Whole(text.into()))
+    }
+}
+
+impl Answered {
+    /// The body of the response. The connection goes back to the pool at its end.
+    pub(super) fn body(self, limit: Duration, admitted: Admitted) -> Body {
+        let mut source = match self {
+            Self::Http1(exchange, pool) => Source::Http1(exchange.into_incoming(), pool),
+            Self::Http2(answer) => Source::Http2(answer),
+        };
+        if let Some(whole) = source.whole() {
+            source.finish();
+            return Body(Kind::Whole(whole));
+        }
+        Body(Kind::Streamed(Box::new(Download {
+            source,
+            limit,
+            admitted,
+        })))
+    }
+}
+
+impl Source {
+    fn whole(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Http1(incoming, _) => incoming.whole(),
+            source => source.is_end_stream().then(Bytes::new),
+        }
     }
 
-    pub(super) fn streamed(mut download: Download) -> Self {
-        if download.body.is_end_stream() {
-            download.end();
-            return Self(Kind::Text(Bytes::new()));
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self {
+            Self::Http1(incoming, _) => incoming.poll_frame(cx),
+            Self::Http2(answer) => {
+                let polled = Pin::new(&mut answer.body).poll_frame(cx);
+                polled.map_err(Broken::Http2)
+            }
+            Self::Over => Poll::Ready(None),
         }
-        Self(Kind::Streamed(Box::new(download)))
+    }
+
+    fn patience(&mut self) -> Option<&mut Patience> {
+        match self {
+            Self::Http1(incoming, _) => Some(incoming.patience()),
+            Self::Http2(answer) => Some(&mut answer.patience),
+            Self::Over => None,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(incoming, _) => incoming.is_end_stream(),
+            Self::Http2(answer) => answer.body.is_end_stream(),
+            Self::Over => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(incoming, _) => incoming.size_hint(),
+            Self::Http2(answer) => answer.body.size_hint(),
+            Self::Over => SizeHint::with_exact(0),
+        }
+    }
+
+    fn finish(self) {
+        match self {
+            Self::Http1(incoming, pool) => incoming.finish(&pool),
+            Self::Http2(answer) => answer.finish(),
+            Self::Over => {}
+        }
     }
 }
 
@@ -67,23 +142,23 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
-            Kind::Text(text) if text.is_empty() => Poll::Ready(None),
-            Kind::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+            Kind::Whole(whole) if whole.is_empty() => Poll::Ready(None),
+            Kind::Whole(whole) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(whole))))),
             Kind::Streamed(download) => download.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Text(text) => text.is_empty(),
-            Kind::Streamed(download) => download.body.is_end_stream(),
+            Kind::Whole(whole) => whole.is_empty(),
+            Kind::Streamed(download) => download.source.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Text(text) => SizeHint::with_exact(text.len() as u64),
-            Kind::Streamed(download) => download.body.size_hint(),
+            Kind::Whole(whole) => SizeHint::with_exact(whole.len() as u64),
+            Kind::Streamed(download) => download.source.size_hint(),
         }
     }
 }
@@ -93,25 +168,26 @@ impl Download {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some((lease, _)) = &mut self.held else {
+        let polled = self.source.poll_frame(cx);
+        let Some(patience) = self.source.patience() else {
             return Poll::Ready(None);
         };
-        match Pin::new(&mut self.body).poll_frame(cx) {
+        match polled {
             Poll::Pending => {
                 // Only while the client wants more: a slow reader is not the fault of the upstream.
-                if lease.patience.poll_over(cx, 0, self.limit).is_pending() {
+                if patience.poll_over(cx, 0, self.limit).is_pending() {
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Err(self.fail(BodyError::Late))))
             }
             Poll::Ready(Some(Ok(mut frame))) => {
-                lease.patience.begin();
+                patience.begin();
                 if let Some(trailers) = frame.trailers_mut() {
                     fields::drop_from_trailers(trailers);
                 }
                 // hyper does not ask again after the last byte of a known length.
-                if self.body.is_end_stream() {
-                    self.end();
+                if self.source.is_end_stream() {
+                    self.end().finish();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -119,24 +195,20 @@ impl Download {
                 Poll::Ready(Some(Err(self.fail(BodyError::Broken(error)))))
             }
             Poll::Ready(None) => {
-                self.end();
+                self.end().finish();
                 Poll::Ready(None)
             }
         }
     }
 
-    /// The response is complete: the connection is for the next request, unless this one was not read to its end.
-    fn end(&mut self) {
-        let held = self.held.take();
-        let is_read = self.upload.take().is_none_or(|upload| upload.abandon());
-        if let Some((lease, _)) = held.filter(|_| is_read) {
-            lease.give_back();
-        }
+    fn end(&mut self) -> Source {
+        drop(std::mem::take(&mut self.admitted));
+        std::mem::replace(&mut self.source, Source::Over)
     }
 
     fn fail(&mut self, error: BodyError) -> BodyError {
         tracing::warn!(cause = %Causes(&error), "a response broke off");
-        self.held = None;
+        drop(self.end());
         error
     }
 }
@@ -144,7 +216,7 @@ impl Download {
 impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Text(_) => "Text",
+            Self::Whole(_) => "Whole",
             Self::Streamed(_) => "Streamed",
         })
     }

@@ -5,6 +5,7 @@ use http::uri::Authority;
 use thiserror::Error;
 
 use super::count;
+use super::http1::Broken;
 use super::problem::Problem;
 use crate::state::Counts;
 
@@ -16,7 +17,7 @@ pub(super) enum Failure {
     #[error("the upstream did not accept a connection in time")]
     ConnectLate,
     #[error("the upstream closed or broke the connection before its response was there")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] Broken),
     #[error("the upstream did not respond in time")]
     Late,
     #[error("the body of the request ended early or is malformed")]

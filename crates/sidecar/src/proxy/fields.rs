@@ -6,7 +6,7 @@ use http::header::{
 use http::{Request, Response, Version};
 
 use super::client::Peer;
-use crate::config::{Client, Config};
+use crate::config::Config;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -32,7 +32,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 const ADDED_FOR_UPSTREAM: usize = 5;
 
 /// Fields that a response gets: `Via` and two of the limit.
-const ADDED_FOR_CLIENT: usize = 3;
+pub(super) const ADDED_FOR_CLIENT: usize = 3;
 
 /// What `Connection` cannot have dropped, and the field that names the client: the upstream relies on them.
 const KEPT: [HeaderName; 11] = [
@@ -67,11 +67,7 @@ pub(super) fn for_upstream<B>(
         upgrading =
             upgrade(headers).filter(|_| version == Version::HTTP_11 && !config.upstream.is_h2c);
         let takes_trailers = takes_trailers(headers);
-        let client = match &config.client {
-            Client::Header(header) => Some(header),
-            Client::Ip { .. } => None,
-        };
-        drop_hop_by_hop(headers, client);
+        drop_hop_by_hop(headers, config.client.header());
         if takes_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }
@@ -135,6 +131,14 @@ fn drop_hop_by_hop(headers: &mut HeaderMap, client: Option<&HeaderName>) {
     drop_from_trailers(headers);
 }
 
+/// Drops from the trailers of a request what the service takes from its head only: the client, its address, the framing.
+pub(super) fn for_upstream_trailers(trailers: &mut HeaderMap, client: Option<&HeaderName>) {
+    drop_from_trailers(trailers);
+    for name in KEPT.iter().chain(client).chain([&CONNECTION]) {
+        trailers.remove(name);
+    }
+}
+
 /// Drops the fields of the connection from trailers.
 pub(super) fn drop_from_trailers(trailers: &mut HeaderMap) {
     for name in &HOP_BY_HOP {
@@ -190,7 +194,7 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &[u8]) -> bool {
         .any(|other| other.eq_ignore_ascii_case(token))
 }
 
-fn tokens(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+pub(super) fn tokens(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     let tokens = value.as_bytes().split(|byte| *byte == b',');
     tokens.map(<[u8]>::trim_ascii)
 }

@@ -8,18 +8,20 @@ mod client;
 mod failure;
 mod fields;
 mod gate;
-mod io;
+mod h2c;
+mod http1;
 mod limit;
 mod patience;
-mod pool;
 mod problem;
 mod times;
 mod tunnel;
 mod upload;
 mod upstream;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -51,7 +53,7 @@ pub(crate) struct Proxy {
     /// The host of the upstream.
     host: HeaderValue,
     /// What is made of the configuration, until that is replaced.
-    clients: Mutex<Arc<Clients>>,
+    clients: RefCell<Rc<Clients>>,
 }
 
 impl Proxy {
@@ -62,7 +64,7 @@ impl Proxy {
             upstream: Upstream::new(&config.upstream),
             host: HeaderValue::try_from(config.upstream.authority.as_str())
                 .expect("an authority is printable"),
-            clients: Mutex::new(Arc::new(Clients::new(config))),
+            clients: RefCell::new(Rc::new(Clients::new(config))),
             sidecar,
         }
     }
@@ -94,7 +96,7 @@ impl Proxy {
         let counts = &self.sidecar.counts;
         let config = self.sidecar.config();
         let version = request.version();
-        let mut request = Upload::of(request);
+        let mut request = Upload::of(request, &config.client);
 
         // What can be read in two ways does not reach the upstream.
         check::request(&request).inspect_err(|_| count(&counts.bad_requests))?;
@@ -105,7 +107,7 @@ impl Proxy {
         let upgrade = upgrade.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
 
         let sent_at = now();
-        let answered = self.upstream.send(request, &config.timeouts, counts).await;
+        let answered = self.upstream.send(request, &config, counts).await;
         let mut answered = answered.map_err(|failure| {
             if matches!(failure, Failure::ConnectLate | Failure::Late) {
                 admitted.overloaded();
@@ -117,15 +119,14 @@ impl Proxy {
         self.sidecar.times.upstream.record(answered_at - sent_at);
 
         // The response becomes that of the sidecar.
-        let response = answered.response();
-        let mut response = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let mut response = if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
             // It is no longer a request under way.
             drop(admitted);
-            let opened = tunnel::open(upgrade, answered.into_response());
+            let opened = tunnel::open(upgrade, answered);
             opened.map_err(|failure| failure.problem(counts, &config.upstream.authority))?
         } else {
-            fields::for_client(response);
-            answered.streamed(config.timeouts.body, admitted)
+            fields::for_client(&mut answered);
+            answered.map(|answered| answered.body(config.timeouts.body, admitted))
         };
         if let Some(status) = status {
             self.sidecar.limit.describe(response.headers_mut(), &status);
@@ -191,12 +192,12 @@ impl Proxy {
     }
 
     /// What is made of the configuration. A reload makes it anew.
-    fn clients(&self, config: &Arc<Config>) -> Arc<Clients> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+    fn clients(&self, config: &Arc<Config>) -> Rc<Clients> {
+        let mut clients = self.clients.borrow_mut();
         if !clients.are_of(config) {
-            *clients = Arc::new(Clients::new(Arc::clone(config)));
+            *clients = Rc::new(Clients::new(Arc::clone(config)));
         }
-        Arc::clone(&clients)
+        Rc::clone(&clients)
     }
 }
 

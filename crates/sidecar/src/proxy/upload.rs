@@ -1,55 +1,37 @@
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::{HeaderValue, Request, Version};
+use http::{HeaderName, HeaderValue, Request, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
-use tokio::runtime::Handle;
+use tokio::task::spawn_local;
 use tokio::time::{Interval, interval_at, timeout};
 
 use super::{fields, now};
+use crate::config::Client;
 
 /// The body of a request on its way to the upstream.
 #[derive(Debug)]
 pub(super) struct Upload {
     /// `None` if it is empty.
-    body: Option<(Incoming, Arc<Progress>)>,
+    body: Option<Incoming>,
     /// The body waits for `100 Continue` of the upstream, but no longer than this: not every server answers that.
     waiting: Option<Box<Interval>>,
     /// The rest of the body is read if the upstream does not want it.
     lingers: bool,
+    /// The field that names the client. The service does not take it from trailers.
+    client: Option<HeaderName>,
 }
 
-/// What a request's body says to the future that waits for its response, and the other way round.
-#[derive(Debug, Default)]
-pub(super) struct Progress(Mutex<State>);
-
-#[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent")]
-struct State {
-    moved: u64,
-    awaits_client: bool,
-    has_failed: bool,
-    has_ended: bool,
-    may_continue: bool,
-    is_abandoned: bool,
-    waker: Option<Waker>,
-}
-
-/// Why the body of a request ends before its end.
+/// The client broke the body of its request.
 #[derive(Debug, Error)]
-pub(super) enum UploadError {
-    #[error("the client broke the body of its request")]
-    Client(#[source] hyper::Error),
-    #[error("the response was complete before the request")]
-    Abandoned,
-}
+#[error("the client broke the body of its request")]
+pub(super) struct UploadError(#[from] hyper::Error);
 
 /// How long a body waits for `100 Continue`. curl waits as long for a server.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -59,18 +41,20 @@ const LINGER: Duration = Duration::from_secs(5);
 
 impl Upload {
     /// The body of this request.
-    pub(super) fn of(request: Request<Incoming>) -> Request<Self> {
+    pub(super) fn of(request: Request<Incoming>, client: &Client) -> Request<Self> {
         if request.body().is_end_stream() {
             return request.map(|_| Self::empty());
         }
-        let is_http2 = request.version() == Version::HTTP_2;
+        let version = request.version();
         let expected = request.headers().get(EXPECT).map(HeaderValue::as_bytes);
         let is_continue = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
-        let is_waiting = !is_http2 && expected.is_some_and(is_continue);
+        // A client of HTTP/1.0 does not know what it has asked for.
+        let is_waiting = version == Version::HTTP_11 && expected.is_some_and(is_continue);
         request.map(|body| Self {
-            body: Some((body, Arc::default())),
+            body: Some(body),
             waiting: is_waiting.then(|| Box::new(interval_at(now() + LONGEST_WAIT, LONGEST_WAIT))),
-            lingers: !is_http2,
+            lingers: version != Version::HTTP_2,
+            client: client.header().cloned(),
         })
     }
 
@@ -79,6 +63,7 @@ impl Upload {
             body: None,
             waiting: None,
             lingers: false,
+            client: None,
         }
     }
 
@@ -86,63 +71,18 @@ impl Upload {
         self.body.is_none()
     }
 
-    pub(super) fn progress(&self) -> Option<Arc<Progress>> {
-        self.body.as_ref().map(|(_, progress)| Arc::clone(progress))
-    }
-
     pub(super) const fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// The upstream is not asked whether the body may come.
+    /// The body may come.
     pub(super) fn go_on(&mut self) {
         self.waiting = None;
     }
-}
 
-impl Progress {
-    /// How much has moved so far, and whether the client has to send more before the upstream can answer.
-    pub(super) fn so_far(&self) -> (u64, bool) {
-        let state = self.state();
-        (state.moved, state.awaits_client)
-    }
-
-    pub(super) fn has_failed(&self) -> bool {
-        self.state().has_failed
-    }
-
-    /// The client was waited for long enough.
-    pub(super) fn fail(&self) {
-        self.state().has_failed = true;
-    }
-
-    /// The upstream has said `100 Continue`.
-    pub(super) fn go_on(&self) {
-        self.change(|state| state.may_continue = true);
-    }
-
-    /// Ends a body that is not complete when the response is. The upstream has nothing to add, and what it has not read
-    /// makes the connection useless for the next request. Returns whether the body was complete.
-    pub(super) fn abandon(&self) -> bool {
-        let has_ended = self.state().has_ended;
-        if !has_ended {
-            self.change(|state| state.is_abandoned = true);
-        }
-        has_ended
-    }
-
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.state();
-        change(&mut state);
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nothing more is read of it.
+    pub(super) fn give_up(&mut self) {
+        self.lingers = false;
     }
 }
 
@@ -155,55 +95,33 @@ impl Body for Upload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         let this = &mut *self;
-        let Some((body, progress)) = &mut this.body else {
+        let Some(body) = &mut this.body else {
             return Poll::Ready(None);
         };
-        let mut state = progress.state();
-        if state.is_abandoned {
-            return Poll::Ready(Some(Err(UploadError::Abandoned)));
-        }
-        match &mut state.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
         if let Some(waiting) = &mut this.waiting {
-            if !state.may_continue {
-                ready!(waiting.poll_tick(cx));
-            }
+            ready!(waiting.poll_tick(cx));
             this.waiting = None;
         }
         // The first poll of the body has hyper send `100 Continue` to the client.
-        let polled = Pin::new(body).poll_frame(cx);
-        state.awaits_client = polled.is_pending();
-        Poll::Ready(match ready!(polled) {
-            Some(Ok(mut frame)) => {
-                state.moved += 1;
-                if let Some(trailers) = frame.trailers_mut() {
-                    fields::drop_from_trailers(trailers);
-                    this.lingers = false;
-                }
-                Some(Ok(frame))
-            }
-            Some(Err(error)) => {
-                state.has_failed = true;
-                Some(Err(UploadError::Client(error)))
-            }
-            None => {
+        let mut frame = ready!(Pin::new(body).poll_frame(cx)?);
+        match frame.as_mut().map(Frame::trailers_mut) {
+            Some(None) => {}
+            Some(Some(trailers)) => {
+                fields::for_upstream_trailers(trailers, this.client.as_ref());
                 this.lingers = false;
-                None
             }
-        })
+            None => this.lingers = false,
+        }
+        Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body
-            .as_ref()
-            .is_none_or(|(body, _)| body.is_end_stream())
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         let body = self.body.as_ref();
-        body.map_or_else(|| SizeHint::with_exact(0), |(body, _)| body.size_hint())
+        body.map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 
@@ -213,16 +131,11 @@ impl Body for Upload {
 /// be reset, and the answer lost. So they are read for a while, except from a client that has not sent them and waits for that.
 impl Drop for Upload {
     fn drop(&mut self) {
-        let Some((body, progress)) = self.body.take() else {
-            return;
-        };
-        let mut state = progress.state();
-        state.has_ended = true;
-        state.awaits_client = false;
-        let lingers = self.lingers && !self.is_waiting() && !body.is_end_stream();
-        let lingers = lingers && !state.has_failed;
-        if let Some(runtime) = Handle::try_current().ok().filter(|_| lingers) {
-            runtime.spawn(timeout(LINGER, read_out(body)));
+        let lingers = self.lingers && !self.is_waiting();
+        if let Some(body) = self.body.take().filter(|_| lingers)
+            && !body.is_end_stream()
+        {
+            spawn_local(timeout(LINGER, read_out(body)));
         }
     }
 }

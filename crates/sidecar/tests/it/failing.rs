@@ -150,6 +150,81 @@ fn a_service_that_dies_in_its_body_ends_the_response_visibly() {
 }
 
 #[test]
+fn an_answer_whose_end_is_ambiguous_is_a_bad_gateway_and_its_connection_ends() {
+    let length = "content-length: 2\r\n";
+    let chunked = "transfer-encoding: chunked\r\n";
+    for (version, fields) in [
+        ("1.1", [length, chunked].concat()),
+        ("1.1", [length, length].concat()),
+        ("1.1", [length, "content-length: 3\r\n"].concat()),
+        ("1.1", "content-length: 2, 2\r\n".to_owned()),
+        ("1.1", "content-length: +2\r\n".to_owned()),
+        ("1.1", "content-length: -2\r\n".to_owned()),
+        ("1.1", "content-length:\r\n".to_owned()),
+        ("1.1", "content-length: 99999999999999999999\r\n".to_owned()),
+        ("1.1", [chunked, chunked].concat()),
+        ("1.1", "transfer-encoding: gzip, chunked\r\n".to_owned()),
+        ("1.1", "transfer-encoding: identity\r\n".to_owned()),
+        ("1.0", chunked.to_owned()),
+        ("1.1", "a b: c\r\n".to_owned()),
+        ("1.1", "a: b\r\n c\r\n".to_owned()),
+        ("1.1", format!("a: {}\r\n", "b".repeat(65_536))),
+        ("1.1", "a: b\r\n".repeat(101)),
+    ] {
+        let closed = Count::default();
+        let count = closed.clone();
+        let answer = format!("HTTP/{version} 200 OK\r\n{fields}\r\n0\r\n\r\n");
+        let service = upstream::raw(move |mut connection| {
+            connection.head().unwrap();
+            connection.send(&answer);
+            connection.rest();
+            count.add();
+        });
+        let sidecar = Sidecar::start(service, &[]);
+        assert_eq!(sidecar.get("a").status, 502, "{version} {fields:.60}");
+        closed.wait_for("its connection ended", 1);
+    }
+}
+
+#[test]
+fn a_malformed_chunk_ends_the_response_visibly() {
+    for chunks in [
+        "2\r\nokk\r\n",
+        "x\r\n",
+        "\r\n",
+        "2\nok\r\n",
+        "2 \r\nok\r\n",
+        "-2\r\nok\r\n",
+        "10000000000000000\r\nok\r\n",
+        "0\r\na b: c\r\n\r\n",
+    ] {
+        let service = upstream::raw(move |mut connection| {
+            connection.head().unwrap();
+            connection.send(format!(
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n{chunks}"
+            ));
+            connection.rest();
+        });
+        let sidecar = Sidecar::start(service, &[]);
+        let answer = sidecar
+            .client()
+            .try_send("GET", "/", &[("x-client-id", "a")], b"");
+        assert!(answer.is_err(), "{chunks:?}: {answer:?}");
+    }
+}
+
+#[test]
+fn bytes_after_an_answer_are_not_the_next_answer() {
+    let service = upstream::raw(|mut connection| {
+        while connection.head().is_some() {
+            connection.send([OK, "HTTP/1.1 500 Smuggled\r\ncontent-length: 0\r\n\r\n"].concat());
+        }
+    });
+    let sidecar = Sidecar::start(service, &[]);
+    assert_eq!(sidecar.client().statuses("a", 5), [200; 5]);
+}
+
+#[test]
 fn a_service_that_closes_without_a_word_is_a_bad_gateway() {
     let heads = Count::default();
     let count = heads.clone();
