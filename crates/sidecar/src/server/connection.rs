@@ -25,16 +25,15 @@ use tokio::task::{AbortHandle, spawn_local};
 use crate::proxy::{Peer, Proxy};
 use crate::state::Sidecar;
 
+use super::large::{LARGE, LARGE_WINDOW, Permit, SMALL_WINDOW};
 use super::places::Place;
 use super::socket::{self, Socket};
 use super::watchdog::{Download, Watch};
 
 /// hyper's own default for HTTP/1.
 const FIELDS: usize = 100;
-/// HTTP/1: most bytes of an upload that are read at once. HTTP/2: those of a response that a stream takes at once.
-const BUFFER: usize = 64 * 1024;
-/// HTTP/2: most bytes of an upload that a stream holds. A connection holds those of 16 streams.
-const WINDOW: u32 = 64 * 1024;
+/// HTTP/2: most bytes of a response that a stream takes ahead of its client.
+const SENT_AHEAD: usize = 32 * 1024;
 /// A peer of HTTP/2 that does not answer a ping is gone.
 const PING_AFTER: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
@@ -97,7 +96,7 @@ impl Server {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(None)
-            .max_buf_size(bounds.head_bytes.max(BUFFER))
+            .max_buf_size(bounds.head_bytes.max(LARGE))
             .max_header_size(bounds.head_bytes);
         if bounds.fields != FIELDS {
             // With its default hyper parses on the stack.
@@ -113,14 +112,14 @@ impl Server {
         }
     }
 
-    fn http2(&self, line: &Rc<Line>) -> http2::Builder<Spawn> {
+    fn http2(&self, line: &Rc<Line>, window: u32) -> http2::Builder<Spawn> {
         let mut http2 = http2::Builder::new(Spawn(Rc::clone(line)));
         http2
             .timer(TokioTimer::new())
             .max_concurrent_streams(self.streams)
             .max_header_list_size(self.head_bytes)
-            .max_send_buf_size(BUFFER)
-            .initial_stream_window_size(WINDOW)
+            .max_send_buf_size(SENT_AHEAD)
+            .initial_stream_window_size(window)
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PONG_WITHIN);
         http2
@@ -230,7 +229,10 @@ async fn serve_http2(
             )
         }
     });
-    let connection = server.http2(line).serve_connection(socket, service);
+    let large = Permit::take();
+    let window = large.as_ref().map_or(SMALL_WINDOW, |_| LARGE_WINDOW);
+    let connection = server.http2(line, window);
+    let connection = connection.serve_connection(socket, service);
     until_end(line, pin!(connection), http2::Connection::graceful_shutdown).await
 }
 

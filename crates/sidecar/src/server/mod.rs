@@ -1,6 +1,7 @@
 //! The public port: listeners, connections, and how they end.
 
 mod connection;
+mod large;
 mod life;
 mod listen;
 mod places;

@@ -42,8 +42,8 @@ impl Places {
         let files = getrlimit(Resource::Nofile).current;
         let files = files.map_or(usize::MAX, |files| files.try_into().unwrap_or(usize::MAX));
         let admin = (files / 8).clamp(1, admin::CONNECTIONS);
-        // A connection to the service for each client. Other threads keep idle ones that a thread cannot take.
-        let sides = if config.cores == 1 { 2 } else { 3 };
+        // A connection to the service for each client, and idle ones of threads that have no clients now.
+        let sides = 1 + config.cores;
         let most = files.saturating_sub(PROCESS + THREAD * config.cores + admin) / sides;
         let most = most.max(1);
         let wanted = config.bounds.connections;

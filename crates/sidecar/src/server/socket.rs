@@ -12,10 +12,11 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::large::{self, Permit};
 use super::places::Place;
 use super::watchdog::Watch;
 
@@ -55,6 +56,8 @@ pub(super) struct Socket {
     replay: Bytes,
     stream: TokioIo<TcpStream>,
     watch: Arc<Watch>,
+    /// While the client sends faster than in small pieces.
+    large: Option<Permit>,
     _place: Place,
 }
 
@@ -64,6 +67,7 @@ impl Socket {
             replay,
             stream: TokioIo::new(stream),
             watch,
+            large: None,
             _place: place,
         }
     }
@@ -111,9 +115,23 @@ impl Read for Socket {
             }
             return Poll::Ready(Ok(()));
         }
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if self.large.is_none() && buffer.remaining() > large::SMALL {
+            self.large = Permit::take();
+        }
+        let polled = if self.large.is_some() || buffer.remaining() <= large::SMALL {
+            Pin::new(&mut self.stream).poll_read(cx, buffer)
+        } else {
+            let mut bytes = [0; large::SMALL];
+            let mut piece = ReadBuf::new(&mut bytes);
+            let polled = Pin::new(self.stream.inner_mut()).poll_read(cx, &mut piece);
+            buffer.put_slice(piece.filled());
+            polled
+        };
         if polled.is_ready() {
             self.watch.has_read();
+        } else {
+            // The client does not send faster than it is read.
+            self.large = None;
         }
         polled
     }

@@ -2,13 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
+use super::endurance::resident_kb;
 use super::frames::{self, DATA, END_STREAM, RST_STREAM, SETTINGS, WINDOW_UPDATE};
-use super::support::{GET, PATIENCE, Sidecar, head};
+use super::support::{GET, PATIENCE, Sidecar, head, wait_until};
 use super::upstream;
 
 /// A connection whose receive buffer has this size.
@@ -91,4 +94,116 @@ fn streams_are_not_cut_while_their_connection_is_read_slowly() {
         }
     }
     assert_eq!(read, body * streams as usize);
+}
+
+/// The most that a connection that does not read may cost.
+const MOST_KB: u32 = 100;
+
+/// The resident memory that is more than before, for each of so many.
+fn grown_kb(sidecar: &Sidecar, before: u32, count: u32) -> u32 {
+    resident_kb(sidecar, "VmRSS").saturating_sub(before) / count
+}
+
+/// Waits until the service has sent nothing more for a while.
+fn wait_until_it_stalls(sent: &AtomicUsize) {
+    let mut last = (0, 0);
+    wait_until("nothing more is sent", || {
+        let now = sent.load(Relaxed);
+        last = if now == last.0 {
+            (now, last.1 + 1)
+        } else {
+            (now, 0)
+        };
+        now > 0 && last.1 > 50
+    });
+}
+
+/// A service with an endless body, and how much of all bodies it has sent.
+fn endless() -> (SocketAddr, Arc<AtomicUsize>) {
+    let sent = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&sent);
+    let at = upstream::raw(move |mut connection| {
+        connection.head();
+        connection.send("HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\n\r\n");
+        while connection.send([b'x'; 16_384]) {
+            count.fetch_add(16_384, Relaxed);
+        }
+    });
+    (at, sent)
+}
+
+#[test]
+fn a_connection_that_does_not_read_costs_less_than_100_kb() {
+    let (service, sent) = endless();
+    let sidecar = Sidecar::start(service, &["--body-timeout", "1h"]);
+    drop(sidecar.anonymous());
+    let before = resident_kb(&sidecar, "VmRSS");
+    let held: Vec<_> = (0..300)
+        .map(|_| {
+            let mut stream = narrow(sidecar.listen, 4096);
+            stream.write_all(GET.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    wait_until_it_stalls(&sent);
+    let kb = grown_kb(&sidecar, before, 300);
+    println!("{kb} kB each");
+    assert!(kb < MOST_KB, "{kb} kB");
+    drop(held);
+}
+
+#[test]
+fn a_stream_that_does_not_read_costs_less_than_100_kb() {
+    // With nothing to send, with room for a byte, and with a connection that is not read.
+    for window in [0, 1, 1 << 30] {
+        let (service, sent) = endless();
+        let sidecar = Sidecar::start(service, &["--body-timeout", "1h"]);
+        drop(sidecar.anonymous());
+        let before = resident_kb(&sidecar, "VmRSS");
+        let mut stream = http2(sidecar.listen, window);
+        for number in 0..250 {
+            frames::request(&mut stream, 2 * number + 1);
+        }
+        wait_until_it_stalls(&sent);
+        let kb = grown_kb(&sidecar, before, 250);
+        println!("{kb} kB each with a window of {window}");
+        assert!(kb < MOST_KB, "{kb} kB with a window of {window}");
+    }
+}
+
+#[test]
+fn an_upload_that_the_service_does_not_read_costs_less_than_100_kb() {
+    let service = upstream::raw(|mut connection| {
+        connection.head();
+        // It closes when the sidecar does.
+        let mut byte = [0];
+        while connection
+            .stream()
+            .peek(&mut byte)
+            .is_ok_and(|read| read > 0)
+        {
+            thread::sleep(PATIENCE);
+        }
+    });
+    let sidecar = Sidecar::start(
+        service,
+        &["--body-timeout", "1h", "--response-timeout", "1h"],
+    );
+    drop(sidecar.anonymous());
+    let before = resident_kb(&sidecar, "VmRSS");
+    let head = "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\ncontent-length: 1073741824\r\n\r\n";
+    let sent = Arc::<AtomicUsize>::default();
+    for _ in 0..300 {
+        let mut stream = sidecar.open(head);
+        let sent = Arc::clone(&sent);
+        thread::spawn(move || {
+            while stream.write_all(&[b'x'; 16_384]).is_ok() {
+                sent.fetch_add(16_384, Relaxed);
+            }
+        });
+    }
+    wait_until_it_stalls(&sent);
+    let kb = grown_kb(&sidecar, before, 300);
+    println!("{kb} kB each");
+    assert!(kb < MOST_KB, "{kb} kB");
 }

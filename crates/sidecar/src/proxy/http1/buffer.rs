@@ -8,7 +8,7 @@ use bytes::BytesMut;
 pub(super) const SMALL: usize = 16 * 1024;
 
 /// What is read at once for a client that takes a large body as fast as it comes.
-pub(super) const LARGE: usize = 128 * 1024;
+pub(super) const LARGE: usize = 256 * 1024;
 
 /// Large buffers of the whole process that hold something. Without one, a small buffer is used.
 const MOST_LENT: usize = 64;
