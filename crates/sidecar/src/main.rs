@@ -3,8 +3,9 @@
 //! Each core has one thread with a runtime, a listener, connections and a pool of connections to the upstream. Only the
 //! limit is shared, behind its short lock.
 //!
-//! * **hyper parses.** A request that a second server could read in another way (two hosts, a target for another host) is
+//! * **hyper parses requests.** A request that a second server could read in another way (two hosts, a target for another host) is
 //!   refused before the upstream hears of it.
+//! * **The service's connection has no task of its own.** The body of a response reads its socket when the client has room.
 //! * **One clock for all timeouts of a thread**, since a timer for each request costs more than the rest of the server. A
 //!   timeout is never early, and at most two ticks late.
 //! * **A connection goes back to the pool at the end of the body.** Before that, a slow reader would hold up another

@@ -42,6 +42,7 @@ use upstream::Upstream;
 pub(crate) use body::Body;
 pub(crate) use client::Peer;
 pub(crate) use gate::Gate;
+pub(crate) use http1::{LARGE, Loan, SMALL};
 pub(crate) use limit::Limit;
 pub(crate) use times::{Histogram, Times};
 

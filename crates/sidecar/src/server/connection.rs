@@ -22,13 +22,13 @@ use hyper_util::rt::TokioTimer;
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 
-use crate::proxy::{Peer, Proxy};
+use crate::proxy::{LARGE, Peer, Proxy};
 use crate::state::Sidecar;
 
-use super::large::{LARGE, LARGE_WINDOW, Permit, SMALL_WINDOW};
 use super::places::Place;
 use super::socket::{self, Socket};
 use super::watchdog::{Download, Watch};
+use super::window::Window;
 
 /// hyper's own default for HTTP/1.
 const FIELDS: usize = 100;
@@ -229,9 +229,8 @@ async fn serve_http2(
             )
         }
     });
-    let large = Permit::take();
-    let window = large.as_ref().map_or(SMALL_WINDOW, |_| LARGE_WINDOW);
-    let connection = server.http2(line, window);
+    let window = Window::take();
+    let connection = server.http2(line, window.bytes);
     let connection = connection.serve_connection(socket, service);
     until_end(line, pin!(connection), http2::Connection::graceful_shutdown).await
 }

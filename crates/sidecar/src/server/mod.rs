@@ -1,12 +1,12 @@
 //! The public port: listeners, connections, and how they end.
 
 mod connection;
-mod large;
 mod life;
 mod listen;
 mod places;
 mod socket;
 mod watchdog;
+mod window;
 mod worker;
 
 pub(crate) use self::life::run;

@@ -12,11 +12,12 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::large::{self, Permit};
+use crate::proxy::{LARGE, Loan, SMALL};
+
 use super::places::Place;
 use super::watchdog::Watch;
 
@@ -55,9 +56,10 @@ pub(super) struct Socket {
     /// Read already.
     replay: Bytes,
     stream: TokioIo<TcpStream>,
+    /// For an upload that comes fast: it holds the part that the service has not taken, and the next one.
+    loan: Option<Loan>,
+    was_large: bool,
     watch: Arc<Watch>,
-    /// While the client sends faster than in small pieces.
-    large: Option<Permit>,
     _place: Place,
 }
 
@@ -66,8 +68,9 @@ impl Socket {
         Self {
             replay,
             stream: TokioIo::new(stream),
+            loan: None,
+            was_large: false,
             watch,
-            large: None,
             _place: place,
         }
     }
@@ -115,23 +118,24 @@ impl Read for Socket {
             }
             return Poll::Ready(Ok(()));
         }
-        if self.large.is_none() && buffer.remaining() > large::SMALL {
-            self.large = Permit::take();
+        // hyper makes its buffer twice as large when a read fills it, so a read never fills the largest one.
+        let most = match &self.loan {
+            Some(_) => LARGE / 2 - 1,
+            None => SMALL - 1,
+        } as u64;
+        let mut limited = TokioIo::new(self.stream.inner_mut().take(most));
+        let polled = Pin::new(&mut limited).poll_read(cx, buffer);
+        let is_large = most - limited.inner().limit() >= SMALL as u64 - 1;
+        if is_large {
+            self.loan = self.loan.take().or_else(Loan::take);
+        } else if polled.is_ready() && !self.was_large {
+            self.loan = None;
         }
-        let polled = if self.large.is_some() || buffer.remaining() <= large::SMALL {
-            Pin::new(&mut self.stream).poll_read(cx, buffer)
-        } else {
-            let mut bytes = [0; large::SMALL];
-            let mut piece = ReadBuf::new(&mut bytes);
-            let polled = Pin::new(self.stream.inner_mut()).poll_read(cx, &mut piece);
-            buffer.put_slice(piece.filled());
-            polled
-        };
+        if polled.is_ready() {
+            self.was_large = is_large;
+        }
         if polled.is_ready() {
             self.watch.has_read();
-        } else {
-            // The client does not send faster than it is read.
-            self.large = None;
         }
         polled
     }

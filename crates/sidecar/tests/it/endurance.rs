@@ -64,6 +64,39 @@ fn a_gibibyte_each_way_past_a_slow_reader_takes_less_than_32_mib() {
 }
 
 #[test]
+fn an_upload_to_a_service_that_does_not_read_costs_at_most_100_kb() {
+    const COUNT: u32 = 200;
+    let service = upstream::raw(|mut connection| {
+        connection.head().unwrap();
+        thread::park();
+    });
+    let flags = ["--body-timeout", "1h", "--response-timeout", "1h"];
+    let sidecar = Sidecar::start(service, &flags);
+    let before = resident_kb(&sidecar, "VmRSS");
+    let request =
+        "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\ncontent-length: 9999999999\r\n\r\n";
+    let mut uploads: Vec<_> = (0..COUNT).map(|_| sidecar.open(request)).collect();
+    for upload in &uploads {
+        upload.set_nonblocking(true).unwrap();
+    }
+    // Until nothing is taken of any of them.
+    let chunk = vec![b'x'; 1 << 16];
+    let mut idle = 0;
+    while idle < 20 {
+        let taken = uploads.iter_mut().map(|it| it.write(&chunk).unwrap_or(0));
+        idle = if taken.sum::<usize>() == 0 {
+            idle + 1
+        } else {
+            0
+        };
+        thread::sleep(Duration::from_millis(20));
+    }
+    let grown = resident_kb(&sidecar, "VmHWM").saturating_sub(before);
+    println!("{} kB each", grown / COUNT);
+    assert!(grown < 100 * COUNT, "{} kB each", grown / COUNT);
+}
+
+#[test]
 fn thousands_of_idle_connections_are_held_and_still_a_request_passes() {
     let sidecar = Sidecar::start(hello(), &[]);
     let before = resident_kb(&sidecar, "VmRSS");

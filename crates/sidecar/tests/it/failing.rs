@@ -1,14 +1,14 @@
 //! Services that refuse, die, are late or close silently, and clients that go.
 
 use std::future::pending;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use super::support::{GET, Sidecar, head, rest, wait_until};
+use super::support::{GET, Sidecar, connect, head, rest, wait_until};
 use super::upstream::{self, OK, Recorder};
 
 /// What has happened so often, for a service to count and a test to wait for.
@@ -134,6 +134,52 @@ fn a_body_that_stops_coming_is_the_fault_of_its_sender() {
 }
 
 #[test]
+fn a_body_that_the_service_does_not_take_is_late_after_the_body_timeout() {
+    let service = upstream::raw(|mut connection| {
+        connection.head().unwrap();
+        thread::park();
+    });
+    let flags = ["--body-timeout", "300ms", "--response-timeout", "1h"];
+    let sidecar = Sidecar::start(service, &flags);
+    let request =
+        "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\ncontent-length: 9999999999\r\n\r\n";
+    let mut stream = sidecar.open(request);
+    let mut sending = stream.try_clone().unwrap();
+    let sending = thread::spawn(move || while sending.write_all(&[b'x'; 4096]).is_ok() {});
+    let head = head(&mut stream);
+    assert!(head.starts_with("HTTP/1.1 504"), "{head}");
+    drop(stream);
+    drop(sidecar);
+    sending.join().unwrap();
+}
+
+#[test]
+fn an_upload_goes_on_while_its_early_answer_is_not_read() {
+    const LENGTH: usize = 32 << 20;
+    let service = upstream::raw(|mut connection| {
+        connection.head().unwrap();
+        let mut stream = connection.stream().try_clone().unwrap();
+        let sending = thread::spawn(move || {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(&vec![b'd'; LENGTH]).unwrap();
+        });
+        assert_eq!(connection.take(LENGTH), Some(vec![b'u'; LENGTH]));
+        sending.join().unwrap();
+    });
+    let sidecar = Sidecar::start(service, &[]);
+    let mut stream = sidecar.open(format!(
+        "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\ncontent-length: {LENGTH}\r\n\r\n"
+    ));
+    // It reads nothing before it has sent everything.
+    stream.write_all(&vec![b'u'; LENGTH]).unwrap();
+    assert!(head(&mut stream).starts_with("HTTP/1.1 200"));
+    let mut body = vec![0; LENGTH];
+    stream.read_exact(&mut body).unwrap();
+    assert!(body.iter().all(|byte| *byte == b'd'));
+}
+
+#[test]
 fn a_service_that_dies_in_its_body_ends_the_response_visibly() {
     for head in ["content-length: 10", "transfer-encoding: chunked"] {
         let service = upstream::raw(move |mut connection| {
@@ -193,7 +239,7 @@ fn a_malformed_chunk_ends_the_response_visibly() {
         "x\r\n",
         "\r\n",
         "2\nok\r\n",
-        "2 \r\nok\r\n",
+        "2 x\r\nok\r\n",
         "-2\r\nok\r\n",
         "10000000000000000\r\nok\r\n",
         "0\r\na b: c\r\n\r\n",
@@ -297,6 +343,33 @@ fn idle_connections_are_given_up_and_used_last_first() {
     assert_eq!(open, 1, "they share a connection");
     closed.wait_for("all are closed", opened.get());
     assert_eq!(client.get("/", "a").status, 200);
+}
+
+#[test]
+fn as_many_connections_are_kept_as_were_in_use_at_once() {
+    const AT_ONCE: usize = 400;
+    let opened = Count::default();
+    let count = opened.clone();
+    let all = Arc::new(Barrier::new(AT_ONCE));
+    let service = upstream::raw(move |mut connection| {
+        count.add();
+        while connection.head().is_some() {
+            all.wait();
+            connection.send(OK);
+        }
+    });
+    let sidecar = Sidecar::start(service, &["--upstream-idle-timeout", "1h"]);
+    let mut clients: Vec<_> = (0..AT_ONCE).map(|_| connect(sidecar.listen)).collect();
+    for _ in 0..3 {
+        for client in &mut clients {
+            client.write_all(GET.as_bytes()).unwrap();
+        }
+        for client in &mut clients {
+            assert!(head(client).starts_with("HTTP/1.1 200"));
+            client.read_exact(&mut [0; 2]).unwrap();
+        }
+        assert_eq!(opened.get(), AT_ONCE);
+    }
 }
 
 #[test]

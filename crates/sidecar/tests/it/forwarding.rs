@@ -1,5 +1,6 @@
 //! What reaches the service, and what comes back.
 
+use std::io::Read;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -252,6 +253,43 @@ fn trailers_pass_both_ways() {
         let trailer = ["--header", "te: trailers", "--trailer", "x-sum: 9"];
         let response = nghttp(&sidecar, &[&trailer[..], &["--data", "/dev/null"]].concat());
         assert!(response.contains("x-sum: 7"), "{response}");
+    }
+}
+
+#[test]
+fn trailers_of_a_request_pass_unannounced_and_name_neither_the_client_nor_the_connection() {
+    let service = upstream::http(|request| async move {
+        let body = request.into_body().collect().await.unwrap();
+        let trailers = body.trailers().cloned().unwrap_or_default();
+        let names: Vec<_> = trailers.keys().map(|name| name.as_str()).collect();
+        reply(names.join(" "))
+    });
+    let request = "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\nconnection: close\r\n\
+                   transfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 5\r\n\
+                   x-client-id: b\r\nx-forwarded-for: b\r\nhost: b\r\nte: b\r\n\
+                   connection: b\r\nauthorization: b\r\nx-end: 1\r\n\r\n";
+    for sidecar in [Sidecar::start(service, &[]), Sidecar::h2c(service, &[])] {
+        let response = sidecar.exchange(request);
+        assert!(response.ends_with("\r\n\r\nx-sum x-end"), "{response}");
+    }
+}
+
+#[test]
+fn a_small_body_is_sent_with_its_head_and_a_client_of_http_1_0_expects_nothing() {
+    let service = upstream::raw(|mut connection| {
+        let mut first = [0; 4096];
+        let read = connection.reader().read(&mut first).unwrap();
+        let is_whole = first[..read].ends_with(b"\r\n\r\nbody");
+        connection.send(if is_whole { OK } else { "" });
+    });
+    let sidecar = Sidecar::start(service, &[]);
+    for head in [
+        "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n",
+        "POST / HTTP/1.0\r\nexpect: 100-continue\r\n",
+    ] {
+        let fields = "x-client-id: a\r\ncontent-length: 4\r\n\r\nbody";
+        let response = sidecar.exchange([head, fields].concat());
+        assert!(response.contains(" 200 OK\r\n"), "{head}: {response}");
     }
 }
 

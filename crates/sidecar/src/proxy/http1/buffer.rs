@@ -1,20 +1,20 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
 
-/// What is read at once of a head, or for a client that has not yet taken much.
-pub(super) const SMALL: usize = 16 * 1024;
+/// What is read at once of a head, or of a body that not much has come of yet.
+pub(crate) const SMALL: usize = 16 * 1024;
 
-/// What is read at once for a client that takes a large body as fast as it comes.
-pub(super) const LARGE: usize = 256 * 1024;
+/// What is read at once of a body that comes as fast as it is taken.
+pub(crate) const LARGE: usize = 256 * 1024;
 
 /// Large buffers of the whole process that hold something. Without one, a small buffer is used.
-const MOST_LENT: usize = 64;
+const MOST_LENT: usize = 16;
 
 /// Large buffers that are kept for the next use.
-const MOST_SPARE: usize = 8;
+const MOST_SPARE: usize = 4;
 
 static LENT: AtomicUsize = AtomicUsize::new(0);
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
@@ -26,22 +26,41 @@ pub(crate) struct Buffers {
     pub(super) small: RefCell<BytesMut>,
 }
 
+/// A place for [`LARGE`] bytes, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Loan(());
+
+impl Loan {
+    /// `None`: all are lent.
+    pub(crate) fn take() -> Option<Self> {
+        let more = |lent| (lent < MOST_LENT).then(|| lent + 1);
+        let lent = LENT.fetch_update(Relaxed, Relaxed, more);
+        lent.is_ok().then(|| Self(()))
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        LENT.fetch_sub(1, Relaxed);
+    }
+}
+
 /// A large buffer, until the client has taken what is in it.
 #[derive(Debug)]
 pub(super) struct Large {
     pub(super) bytes: Vec<u8>,
     pub(super) filled: usize,
+    _loan: Loan,
 }
 
 impl Large {
-    /// `None`: all are lent.
     pub(super) fn lend() -> Option<Self> {
-        let more = |lent| (lent < MOST_LENT).then(|| lent + 1);
-        LENT.fetch_update(Relaxed, Relaxed, more).ok()?;
-        let spare = spare().pop();
+        let loan = Loan::take()?;
+        let bytes = spare().pop().unwrap_or_else(|| vec![0; LARGE]);
         Some(Self {
-            bytes: spare.unwrap_or_else(|| vec![0; LARGE]),
+            bytes,
             filled: 0,
+            _loan: loan,
         })
     }
 }
@@ -54,7 +73,6 @@ impl AsRef<[u8]> for Large {
 
 impl Drop for Large {
     fn drop(&mut self) {
-        LENT.fetch_sub(1, Relaxed);
         let mut spare = spare();
         if spare.len() < MOST_SPARE {
             spare.push(std::mem::take(&mut self.bytes));
@@ -62,6 +80,6 @@ impl Drop for Large {
     }
 }
 
-fn spare() -> std::sync::MutexGuard<'static, Vec<Vec<u8>>> {
+fn spare() -> MutexGuard<'static, Vec<Vec<u8>>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }

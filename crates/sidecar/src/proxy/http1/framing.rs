@@ -111,7 +111,9 @@ fn size(received: &[u8]) -> Result<Option<(u64, usize)>, Broken> {
     };
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit());
     let (digits, extensions) = line.split_at(digits.count());
-    let is_extended = extensions.first().is_none_or(|byte| *byte == b';');
+    // Some services fill the size up with spaces.
+    let mut after = extensions.iter().skip_while(|byte| **byte == b' ');
+    let is_extended = after.next().is_none_or(|byte| *byte == b';');
     let digits = std::str::from_utf8(digits).unwrap_or_default();
     match u64::from_str_radix(digits, 16) {
         Ok(size) if is_extended && !extensions.contains(&b'\r') => Ok(Some((size, end + 1))),
@@ -131,6 +133,11 @@ fn trailers(received: &mut Bytes) -> Result<Option<HeaderMap>, Broken> {
     }
     if length == usize::MAX {
         return Ok(None);
+    }
+    // httparse takes lines that end with a line feed alone.
+    let lines = received[..length].split_inclusive(|byte| *byte == b'\n');
+    if !{ lines }.all(|line| line.ends_with(b"\r\n")) {
+        return Err(Broken::Malformed("the trailers are malformed"));
     }
     let mut trailers = HeaderMap::with_capacity(fields.len());
     for field in fields {

@@ -11,12 +11,15 @@ mod framing;
 mod head;
 mod pool;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 
 use thiserror::Error;
 
 pub(super) use self::buffer::Buffers;
+pub(crate) use self::buffer::{LARGE, Loan, SMALL};
 pub(super) use self::connection::Connection;
 pub(super) use self::exchange::{Exchange, Incoming};
 pub(super) use self::pool::Pool;

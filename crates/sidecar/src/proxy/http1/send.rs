@@ -35,7 +35,7 @@ enum Coding {
 pub(super) struct UploadFailed;
 
 impl Sending {
-    /// The head is written down, and sent with the first part of the body.
+    /// Writes the head down. It is sent with the first part of the body, if that is here.
     pub(super) fn new(request: Request<Upload>, writer: &mut Writer) -> Self {
         let head = &mut writer.front;
         head::write(head, &request);
@@ -81,7 +81,6 @@ impl Sending {
     ) -> Poll<Result<(), UploadFailed>> {
         loop {
             if !self.is_complete && writer.body.is_empty() && !writer.is_broken {
-                // What is there already is sent with what stands before it.
                 let polled = Pin::new(&mut self.upload).poll_frame(cx);
                 self.awaits_client = polled.is_pending() && !self.upload.is_waiting();
                 match polled {
