@@ -308,7 +308,7 @@ impl Sidecar {
             .args(["--cycle", &format!("{}s", CYCLE.as_secs())])
             .args(["--forget-after", FORGET_AFTER])
             .args(["--drain-announce", "0s"])
-            .args(["--log", "warn"])
+            .args(["--log", "warn", "--max-connections", "100"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;

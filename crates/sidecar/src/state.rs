@@ -10,6 +10,7 @@ use paceline::shed::CgroupError;
 use crate::complaints::Complaints;
 use crate::config::{Config, Source};
 use crate::proxy::{Gate, Limit, Times};
+use crate::server::Places;
 
 /// One sidecar: its configuration, its limit, its counts.
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub(crate) struct Sidecar {
     pub(crate) counts: Counts,
     pub(crate) times: Times,
     bad_requests: Complaints,
+    pub(crate) places: Places,
     /// Whether SIGTERM came: `/readyz` says 503.
     pub(crate) is_draining: AtomicBool,
 }
@@ -31,8 +33,9 @@ pub(crate) struct Sidecar {
 pub(crate) struct Counts {
     /// Connections of clients now, upgraded ones included.
     pub(crate) connections: AtomicUsize,
-    /// Connections closed at once, since there were too many.
+    /// Connections closed at once, since there were too many, and too many of one address.
     pub(crate) connections_refused: AtomicU64,
+    pub(crate) address_refused: AtomicU64,
     /// Connections and streams cut, since the client was silent or read nothing for too long.
     pub(crate) connections_late: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -61,6 +64,7 @@ impl Sidecar {
             gate: RwLock::new(Arc::new(Gate::new(&config)?)),
             times: Times::default(),
             bad_requests: Complaints::default(),
+            places: Places::new(&config),
             config: RwLock::new(Arc::new(config)),
             source: Arc::new(source),
             counts: Counts::default(),

@@ -8,7 +8,9 @@ use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeMetric, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -19,6 +21,7 @@ use crate::proxy::Histogram;
 use crate::state::Sidecar;
 
 use super::answer::{Answer, of_type, problem};
+use super::process;
 use super::view::{ClientView, MODES, View, mode_name};
 
 const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -129,10 +132,14 @@ impl Collector for Scrape {
             "Connections of clients, upgraded ones included.",
             f64::from(u32::try_from(counts.connections.load(Relaxed)).unwrap_or(u32::MAX)),
         )?;
-        families.counter(
+        families.counters(
             "paceline_connections_refused",
-            "Connections closed at once, since there were too many.",
-            counts.connections_refused.load(Relaxed),
+            "Connections closed at once, since there were too many, of all addresses or of one.",
+            "reason",
+            [
+                ("all", counts.connections_refused.load(Relaxed)),
+                ("address", counts.address_refused.load(Relaxed)),
+            ],
         )?;
         families.counter(
             "paceline_connections_late",
@@ -159,6 +166,7 @@ impl Collector for Scrape {
             "The part of the clients for which the share is enforced in mode enforce.",
             view.enforced / 100.0,
         )?;
+        process::encode(&mut families)?;
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         let help = "The version of the sidecar.";
         let kind = build.metric_type();
@@ -176,7 +184,7 @@ fn count(times: &Histogram) -> u64 {
 }
 
 /// Writes families, each with its samples.
-struct Families<'a>(DescriptorEncoder<'a>);
+pub(super) struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
     fn clients(&mut self, clients: &[ClientView]) -> Result<(), Error> {
@@ -234,13 +242,18 @@ impl Families<'_> {
         self.gauges(name, help, "client", samples)
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: f64) -> Result<(), Error> {
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) -> Result<(), Error> {
         let gauge = ConstGauge::new(value);
         let kind = gauge.metric_type();
         gauge.encode(self.0.encode_descriptor(name, help, None, kind)?)
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+    pub(super) fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: impl EncodeCounterValue,
+    ) -> Result<(), Error> {
         let counter = ConstCounter::new(value);
         let kind = counter.metric_type();
         counter.encode(self.0.encode_descriptor(name, help, None, kind)?)

@@ -8,6 +8,7 @@ mod change;
 mod events;
 mod metrics;
 mod page;
+mod process;
 mod ready;
 mod stall;
 #[cfg(test)]
@@ -43,10 +44,8 @@ use self::view::View;
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
 /// Until the body of a request is complete, and how long a peer may take nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections at once. For one more the oldest without a place is closed.
-const CONNECTIONS: usize = 256;
-/// Requests under way at once that can last, each with a place. The other connections are left to probes.
-const PLACES: usize = 192;
+/// Connections at once, if there are descriptors for them. For one more the oldest without a place is closed.
+pub(crate) const CONNECTIONS: usize = 256;
 /// Readers of `/events` at once.
 const SUBSCRIBERS: usize = 32;
 const HEAD_BYTES: usize = 16 * 1024;
@@ -69,14 +68,15 @@ struct Connection {
 
 /// Answers operators on `listener` for ever. It ends when it is dropped, and the connections with the runtime.
 pub(crate) async fn serve(listener: TcpListener, sidecar: Arc<Sidecar>) {
+    let most = sidecar.places.admin;
     let admin = Arc::new(Admin {
         sidecar,
         readiness: Readiness::default(),
-        places: Semaphore::new(PLACES),
+        places: Semaphore::new(places(most)),
         subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)),
     });
     // The oldest first.
-    let mut connections = Vec::<Connection>::with_capacity(CONNECTIONS);
+    let mut connections = Vec::<Connection>::new();
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -88,7 +88,7 @@ pub(crate) async fn serve(listener: TcpListener, sidecar: Arc<Sidecar>) {
             }
         };
         connections.retain(|each| !each.task.is_finished());
-        if connections.len() == CONNECTIONS {
+        if connections.len() >= most {
             close_oldest(&mut connections);
         }
         let has_place = Arc::<AtomicBool>::default();
@@ -99,6 +99,11 @@ pub(crate) async fn serve(listener: TcpListener, sidecar: Arc<Sidecar>) {
         // A connection reads what has come before it can be the oldest, also while many are accepted.
         yield_now().await;
     }
+}
+
+/// How many requests may be under way at once that can last. The other connections are left to probes.
+const fn places(connections: usize) -> usize {
+    connections * 3 / 4
 }
 
 /// Closes the oldest connection without a place. There is one, since there are fewer places than connections.
@@ -123,8 +128,8 @@ async fn connection(admin: &Admin, stream: TcpStream, peer: SocketAddr, has_plac
             has_place.store(true, Ordering::Relaxed);
             admin.answer(peer, request).await
         } else {
-            let detail = format!("there are {PLACES} requests to the admin port already");
-            problem(StatusCode::SERVICE_UNAVAILABLE, &detail)
+            let detail = "there are too many requests to the admin port already";
+            problem(StatusCode::SERVICE_UNAVAILABLE, detail)
         };
         Ok::<_, Infallible>(answer::hardened(answer))
     });

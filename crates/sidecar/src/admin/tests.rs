@@ -169,7 +169,7 @@ async fn requests_under_way_have_at_most_192_places_and_keep_them() {
         let events: Vec<_> = (0..SUBSCRIBERS).map(|_| begin(&events, "200")).collect();
         // The sidecar asks for the body once the request has its place.
         let change = change("/mode").replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
-        let changes = PLACES - SUBSCRIBERS;
+        let changes = places(CONNECTIONS) - SUBSCRIBERS;
         let changes: Vec<_> = (0..changes).map(|_| begin(&change, "100")).collect();
         for path in ["metrics", "clients", "events", ""] {
             begin(&PROBE.replace("healthz", path), "503");

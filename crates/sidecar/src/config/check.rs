@@ -72,6 +72,12 @@ fn numbers(draft: &Draft, wrong: &mut impl FnMut(&[&str], String)) {
         ),
         ("max-fields", config.bounds.fields, 1, 10_000),
         ("max-connections", config.bounds.connections, 1, usize::MAX),
+        (
+            "max-connections-per-address",
+            config.bounds.of_address.map_or(1, number),
+            1,
+            usize::MAX,
+        ),
         ("max-streams", number(config.bounds.streams), 1, usize::MAX),
     ];
     for (key, got, least, most) in ranges {

@@ -200,6 +200,8 @@ pub(crate) struct Bounds {
     pub(crate) fields: usize,
     /// Connections of clients.
     pub(crate) connections: usize,
+    /// Those of one address; `None`: any number.
+    pub(crate) of_address: Option<u32>,
     /// Streams of one HTTP/2 connection at once.
     pub(crate) streams: u32,
 }
@@ -260,6 +262,7 @@ impl Config {
                 head_bytes: 64 * 1024,
                 fields: 100,
                 connections: 10_000,
+                of_address: None,
                 streams: 250,
             },
             drain: Drain {

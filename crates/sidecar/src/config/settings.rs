@@ -292,7 +292,12 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
             Setting::new(
                 "max-connections",
                 |it| &mut it.config.bounds.connections,
-                "Connections of clients at once",
+                "Connections of clients at once, and streams of HTTP/2",
+            ),
+            Setting::new(
+                "max-connections-per-address",
+                |it| &mut it.config.bounds.of_address,
+                "Connections from one address at once, or one /64 of IPv6; a gateway in front is one address",
             ),
             Setting::new(
                 "max-streams",

@@ -176,6 +176,7 @@ const EVERYTHING: &[(&str, &str)] = &[
     ("max-head-bytes", "8192"),
     ("max-fields", "24"),
     ("max-connections", "25"),
+    ("max-connections-per-address", "27"),
     ("max-streams", "26"),
     ("log", "trace"),
     ("log-json", "true"),
@@ -240,6 +241,7 @@ fn everything_as_config(token: PathBuf) -> Config {
         head_bytes: 8_192,
         fields: 24,
         connections: 25,
+        of_address: Some(27),
         streams: 26,
     };
     config.log = tracing::Level::TRACE;

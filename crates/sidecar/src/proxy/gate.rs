@@ -132,7 +132,7 @@ fn too_many() -> Problem {
     refusal("too many requests are under way")
 }
 
-fn refusal(detail: &'static str) -> Problem {
+pub(super) fn refusal(detail: &'static str) -> Problem {
     let problem = paceline_tower::Problem::reduced_capacity(detail);
     problem.with_wait(COME_BACK).into()
 }

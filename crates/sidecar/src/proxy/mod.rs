@@ -93,6 +93,13 @@ impl Proxy {
         }
     }
 
+    /// The answer to a request for which there is no place.
+    pub(crate) fn refuse<B>(&self, request: &Request<B>) -> Response<Body> {
+        count(&self.sidecar.counts.shed);
+        let format = ProblemFormat::of(request.method(), request.headers());
+        gate::refusal("there are too many requests at once").response(format, request.version())
+    }
+
     /// The chain. A step that refuses the request ends it.
     async fn forward(
         &self,

@@ -20,15 +20,19 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 
-use crate::proxy::{FramedTwice, Peer, Proxy, Refuser};
+use crate::proxy::{FramedTwice, LARGE, Peer, Proxy, Refuser};
 use crate::state::Sidecar;
 
 use super::heads::Heads;
-use super::socket::{self, Counted, Socket};
+use super::places::Place;
+use super::socket::{self, Socket};
 use super::watchdog::{Download, Watch};
+use super::window::Window;
 
 /// hyper's own default for HTTP/1.
 const FIELDS: usize = 100;
+/// HTTP/2: most bytes of a response that a stream takes ahead of its client.
+const SENT_AHEAD: usize = 32 * 1024;
 /// A peer of HTTP/2 that does not answer a ping is gone.
 const PING_AFTER: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
@@ -59,6 +63,7 @@ impl Line {
         let mut late = 0;
         let mut streams = self.streams.borrow_mut();
         streams.retain(|(watch, task)| {
+            connection.stands_for(watch);
             let is_late = watch.is_late();
             if is_late {
                 task.abort();
@@ -90,6 +95,7 @@ impl Server {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(None)
+            .max_buf_size(bounds.head_bytes.max(LARGE))
             .max_header_size(bounds.head_bytes);
         if bounds.fields != FIELDS {
             // With its default hyper parses on the stack.
@@ -105,12 +111,14 @@ impl Server {
         }
     }
 
-    fn http2(&self, line: &Rc<Line>) -> http2::Builder<Spawn> {
+    fn http2(&self, line: &Rc<Line>, window: u32) -> http2::Builder<Spawn> {
         let mut http2 = http2::Builder::new(Spawn(Rc::clone(line)));
         http2
             .timer(TokioTimer::new())
             .max_concurrent_streams(self.streams)
             .max_header_list_size(self.head_bytes)
+            .max_send_buf_size(SENT_AHEAD)
+            .initial_stream_window_size(window)
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PONG_WITHIN);
         http2
@@ -121,7 +129,7 @@ impl Server {
 pub(super) async fn serve(
     mut stream: TcpStream,
     peer: SocketAddr,
-    counted: Counted,
+    mut place: Place,
     watch: Arc<Watch>,
     line: Rc<Line>,
     server: Rc<Server>,
@@ -129,6 +137,9 @@ pub(super) async fn serve(
     let ended = match socket::first_bytes(&mut stream).await {
         Ok(None) => return,
         Ok(Some((is_http2, replay))) => {
+            if is_http2 {
+                place.has_streams();
+            }
             let refuser = Refuser::new(Arc::clone(&server.sidecar), peer.ip());
             let heads = Arc::<Mutex<Heads>>::default();
             let socket = Socket::new(
@@ -137,7 +148,7 @@ pub(super) async fn serve(
                 Arc::clone(&watch),
                 Arc::clone(&heads),
                 refuser,
-                counted,
+                place,
             );
             // Boxed: a connection that is silent so far has no room for them.
             if is_http2 {
@@ -186,7 +197,7 @@ async fn serve_http1(
                 let headers = response.headers_mut();
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch))))
+            Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch), None)))
         }
     });
     let connection = server.http1.serve_connection(TokioIo::new(socket), service);
@@ -226,20 +237,24 @@ async fn serve_http2(
         *line.next.borrow_mut() = Some(Arc::clone(&watch));
         let (server, peer) = (Rc::clone(server), peer.clone());
         async move {
+            let Ok(place) = Place::of_stream(&server.sidecar) else {
+                let response = server.proxy.refuse(&request);
+                return Ok(response.map(|body| Download::new(body, watch, None)));
+            };
             // hyper bounds the bytes of a head, and not its fields.
             if request.headers().len() > server.fields {
                 let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
                 let refuser = Refuser::new(Arc::clone(&server.sidecar), ip);
                 let response = refuser.response(status, Version::HTTP_2);
-                return Ok(response.map(|body| Download::new(body, watch)));
+                return Ok(response.map(|body| Download::new(body, watch, Some(place))));
             }
             let response = server.proxy.answer(&peer, request).await;
-            Ok::<_, Infallible>(response.map(|body| Download::new(body, watch)))
+            Ok::<_, Infallible>(response.map(|body| Download::new(body, watch, Some(place))))
         }
     });
-    let connection = server
-        .http2(line)
-        .serve_connection(TokioIo::new(socket), service);
+    let window = Window::take();
+    let connection = server.http2(line, window.bytes);
+    let connection = connection.serve_connection(TokioIo::new(socket), service);
     until_end(line, pin!(connection), http2::Connection::graceful_shutdown).await
 }
 

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use std::{io, thread};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -45,7 +44,6 @@ pub(crate) fn run(config: Config, source: Source) -> ExitCode {
 
 /// The main thread: operators and signals. Requests are on threads of their own.
 async fn live(config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>> {
-    allow_open_files(config.bounds.connections);
     let listeners = listen::bind(config.listen, config.cores)?;
     let admin = listen::bind(config.admin, 1)?.remove(0);
     // Port 0 stays in the configuration, so that a reload finds it unchanged.
@@ -88,23 +86,6 @@ async fn live(config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>
         }
     }
     Ok(drain(&sidecar, &end, &mut signals).await)
-}
-
-/// Raises the limit of open files as far as it goes: each request has a connection on both sides. Shells and service managers start
-/// processes with a limit of 1,024, for programs that use `select`.
-fn allow_open_files(connections: usize) {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "cannot raise the limit of open files");
-    }
-    let files = getrlimit(Resource::Nofile).current;
-    if let Some(files) = files.filter(|files| *files < 2 * connections as u64) {
-        tracing::warn!(files, connections, "too few open files for all connections");
-    }
 }
 
 fn say_ready([listen, admin]: [SocketAddr; 2], upstream: &Upstream) {

@@ -4,8 +4,11 @@ mod connection;
 mod heads;
 mod life;
 mod listen;
+mod places;
 mod socket;
 mod watchdog;
+mod window;
 mod worker;
 
 pub(crate) use self::life::run;
+pub(crate) use self::places::Places;

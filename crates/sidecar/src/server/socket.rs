@@ -5,7 +5,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -17,9 +16,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::proxy::{LARGE, Loan, Refuser, SMALL};
-use crate::state::Sidecar;
 
 use super::heads::Heads;
+use super::places::Place;
 use super::watchdog::Watch;
 
 /// What HTTP/2 with prior knowledge begins with.
@@ -47,25 +46,6 @@ pub(super) async fn first_bytes(stream: &mut TcpStream) -> io::Result<Option<(bo
     }
 }
 
-/// A connection, counted until it is dropped, also as an upgraded one.
-#[derive(Debug)]
-pub(super) struct Counted(Arc<Sidecar>);
-
-impl Counted {
-    /// `None`: there are too many.
-    pub(super) fn new(sidecar: &Arc<Sidecar>, most: usize) -> Option<Self> {
-        let connections = &sidecar.counts.connections;
-        let counted = Self(Arc::clone(sidecar));
-        (connections.fetch_add(1, Relaxed) < most).then_some(counted)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.counts.connections.fetch_sub(1, Relaxed);
-    }
-}
-
 /// The socket of a client. The watch hears what it reads and writes.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -80,7 +60,7 @@ pub(super) struct Socket {
     /// hyper has refused a head with this status. Its answer has no body and is not sent.
     refused: Option<StatusCode>,
     refuser: Refuser,
-    _counted: Counted,
+    _place: Place,
 }
 
 impl Socket {
@@ -90,7 +70,7 @@ impl Socket {
         watch: Arc<Watch>,
         heads: Arc<Mutex<Heads>>,
         refuser: Refuser,
-        counted: Counted,
+        place: Place,
     ) -> Self {
         Self {
             replay,
@@ -101,7 +81,7 @@ impl Socket {
             heads,
             refused: None,
             refuser,
-            _counted: counted,
+            _place: place,
         }
     }
 
@@ -234,7 +214,10 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watch.has_flushed();
+        // hyper flushes when it has written all that it has.
+        if self.watch.has_flushed() {
+            cx.waker().wake_by_ref();
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

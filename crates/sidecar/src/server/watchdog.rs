@@ -6,14 +6,17 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::config::Timeouts;
+
+use super::places::Place;
 
 const NEVER: u64 = u64::MAX;
 
@@ -101,6 +104,10 @@ pub(super) struct Watch {
     write_by: AtomicU64,
     /// HTTP/2: the streams that began since the last look.
     began: AtomicUsize,
+    /// HTTP/1: bytes of a body that hyper may not have written yet.
+    unwritten: AtomicUsize,
+    /// HTTP/1: whether the body waits until they are.
+    is_held: AtomicBool,
 }
 
 impl Watch {
@@ -116,6 +123,8 @@ impl Watch {
             read_by: AtomicU64::new(read_by),
             write_by: AtomicU64::new(NEVER),
             began: AtomicUsize::new(0),
+            unwritten: AtomicUsize::new(0),
+            is_held: AtomicBool::new(false),
         })
     }
 
@@ -139,11 +148,13 @@ impl Watch {
         }
     }
 
-    /// HTTP/1: all that was to write is written.
-    pub(super) fn has_flushed(&self) {
+    /// HTTP/1: all that hyper had is written. Whether the body waited for it.
+    pub(super) fn has_flushed(&self) -> bool {
         if self.phase.load(Relaxed) == phase::ANSWERED {
             self.phase.store(phase::BETWEEN, Relaxed);
         }
+        self.unwritten.store(0, Relaxed);
+        self.is_held.swap(false, Relaxed)
     }
 
     /// HTTP/1: whether there is neither a request nor a response under way.
@@ -218,6 +229,14 @@ impl Watch {
         self.write_by.store(NEVER, Relaxed);
     }
 
+    /// The connection does not take what its streams have, so they are not late for that.
+    pub(super) fn stands_for(&self, stream: &Self) {
+        if self.write_by.load(Relaxed) != NEVER && stream.write_by.load(Relaxed) != NEVER {
+            stream.has_written();
+            stream.waits_for_reader();
+        }
+    }
+
     /// HTTP/2: the connection is asked to end, and gets some time for that. `false`: it is not HTTP/2, or had that time.
     pub(super) fn ends(&self) -> bool {
         let has_streams = self.phase.load(Relaxed) == phase::STREAMS;
@@ -234,6 +253,13 @@ impl Watch {
     }
 }
 
+/// How much of a body hyper has at most before it has written it, and one frame.
+const UNWRITTEN: usize = 16 * 1024;
+
+/// HTTP/2 takes a piece when the client has room for a byte of it. So these are small, and the last one is not worth an attack.
+const PIECE: usize = 16 * 1024;
+const LAST_PIECE: usize = 1024;
+
 pin_project! {
     /// The body of a response. When it is complete, the connection waits for the next request.
     #[derive(Debug)]
@@ -241,6 +267,9 @@ pin_project! {
         #[pin]
         body: B,
         watch: Arc<Watch>,
+        place: Option<Place>,
+        // HTTP/2: the rest of a frame.
+        rest: Bytes,
     }
 
     impl<B> PinnedDrop for Download<B> {
@@ -253,37 +282,81 @@ pin_project! {
 }
 
 impl<B> Download<B> {
-    pub(super) fn new(body: B, watch: Arc<Watch>) -> Self {
+    pub(super) fn new(body: B, watch: Arc<Watch>, place: Option<Place>) -> Self {
         if watch.is_stream() {
             // HTTP/2 asks for the first frame when the client has room for it.
             watch.waits_for_reader();
         }
-        Self { body, watch }
+        Self {
+            body,
+            watch,
+            place,
+            rest: Bytes::new(),
+        }
     }
 }
 
-impl<B: Body> Body for Download<B> {
-    type Data = B::Data;
+impl<B: Body<Data = Bytes>> Download<B> {
+    fn poll_http1(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        let unwritten = this.watch.unwritten.load(Relaxed);
+        if unwritten >= UNWRITTEN {
+            this.watch.is_held.store(true, Relaxed);
+            return Poll::Pending;
+        }
+        let frame = ready!(this.body.poll_frame(cx));
+        if let Some(data) = frame.iter().flatten().find_map(Frame::data_ref) {
+            this.watch.unwritten.store(unwritten + data.len(), Relaxed);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn poll_http2(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        // HTTP/2 asks for a frame when the client has room for it.
+        this.watch.has_written();
+        if this.rest.is_empty() {
+            match ready!(this.body.poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => *this.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                ended => return Poll::Ready(ended),
+            }
+        }
+        let piece = match this.rest.len() {
+            length @ ..=LAST_PIECE => length,
+            length => (length - LAST_PIECE).min(PIECE),
+        };
+        let piece = this.rest.split_to(piece);
+        this.watch.waits_for_reader();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for Download<B> {
+    type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let this = self.project();
-        let polled = this.body.poll_frame(cx);
-        if this.watch.is_stream() {
-            // The same holds for the next frame.
-            this.watch.has_written();
-            if matches!(polled, Poll::Ready(Some(Ok(_)))) {
-                this.watch.waits_for_reader();
-            }
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if self.watch.is_stream() {
+            self.poll_http2(cx)
+        } else {
+            self.poll_http1(cx)
         }
-        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -293,7 +366,6 @@ impl<B: Body> Body for Download<B> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use http_body_util::{BodyExt as _, Full};
 
     use super::*;
@@ -361,14 +433,22 @@ mod tests {
         let clock = clock();
         let watch = Watch::connection(&clock);
         watch.head_is_complete();
-        drop(Download::new(Full::new(Bytes::new()), Arc::clone(&watch)));
+        drop(Download::new(
+            Full::new(Bytes::new()),
+            Arc::clone(&watch),
+            None,
+        ));
         watch.has_flushed();
         pass(&clock, 50);
         watch.has_read();
         assert_eq!(late_after(&clock, &watch), 11);
 
         watch.head_is_complete();
-        drop(Download::new(Full::new(Bytes::new()), Arc::clone(&watch)));
+        drop(Download::new(
+            Full::new(Bytes::new()),
+            Arc::clone(&watch),
+            None,
+        ));
         assert_eq!(late_after(&clock, &watch), 61);
         assert!(!watch.has_late_head());
     }
@@ -425,7 +505,7 @@ mod tests {
         let stream = connection.stream();
         assert_eq!(late_after(&clock, &stream), NEVER);
 
-        let mut body = Download::new(Full::new(Bytes::from("ab")), Arc::clone(&stream));
+        let mut body = Download::new(Full::new(Bytes::from("ab")), Arc::clone(&stream), None);
         pass(&clock, 20);
         body.frame().await.unwrap().unwrap();
         assert_eq!(late_after(&clock, &stream), 31);

@@ -16,7 +16,7 @@ use crate::complaints::Complaints;
 use crate::state::Sidecar;
 
 use super::connection::{Line, Server, serve};
-use super::socket::Counted;
+use super::places::{Full, Place};
 use super::watchdog::{Clock, Watch};
 
 /// Serves until the process ends. When `is_ending` becomes true, it accepts no more connections and lets requests finish. It drops
@@ -48,8 +48,6 @@ struct Worker {
     server: Rc<Server>,
     clock: Arc<Clock>,
     connections: Vec<Connection>,
-    /// The bound of connections, of all threads together.
-    most: usize,
     complaints: Complaints,
 }
 
@@ -60,7 +58,6 @@ impl Worker {
             server: Rc::new(Server::new(Arc::clone(&sidecar))),
             clock: Arc::new(Clock::new(&config.timeouts)),
             connections: Vec::new(),
-            most: config.bounds.connections,
             complaints: Complaints::default(),
             sidecar,
         }
@@ -123,21 +120,19 @@ impl Worker {
                 return false;
             }
         };
-        let Some(counted) = Counted::new(&self.sidecar, self.most) else {
-            let refused = &self.sidecar.counts.connections_refused;
-            let refused = refused.fetch_add(1, Relaxed) + 1;
-            if self.complaints.may_be_logged() {
-                let most = self.most;
-                tracing::warn!(%peer, most, refused, "too many connections: closed at once");
+        let place = match Place::of_connection(&self.sidecar, peer.ip()) {
+            Ok(place) => place,
+            Err(full) => {
+                self.refused(peer, full);
+                return true;
             }
-            return true;
         };
         let watch = Watch::connection(&self.clock);
         let line = Rc::<Line>::default();
         let served = serve(
             stream,
             peer,
-            counted,
+            place,
             Arc::clone(&watch),
             Rc::clone(&line),
             Rc::clone(&self.server),
@@ -147,12 +142,23 @@ impl Worker {
         true
     }
 
+    fn refused(&mut self, peer: net::SocketAddr, full: Full) {
+        let counts = &self.sidecar.counts;
+        let (counter, whose) = match full {
+            Full::All => (&counts.connections_refused, ""),
+            Full::Address => (&counts.address_refused, " of one address"),
+        };
+        let refused = counter.fetch_add(1, Relaxed) + 1;
+        if self.complaints.may_be_logged() {
+            tracing::warn!(%peer, refused, "too many connections{whose}: closed at once");
+        }
+    }
+
     /// Once a tick: cuts late connections, and forgets ended ones.
     fn look(&mut self) {
         self.clock.advance();
         let config = self.sidecar.config();
         self.clock.set(&config.timeouts);
-        self.most = config.bounds.connections;
 
         let mut late = 0;
         self.connections.retain(|each| {

@@ -159,6 +159,7 @@ drain-finish | 1000h | must be at most 720h, got 1000h
 max-head-bytes | 8191 | must be 8192 to 16777216, got 8191
 max-fields | 0 | must be 1 to 10000, got 0
 max-connections | 0 | must be at least 1, got 0
+max-connections-per-address | 0 | must be at least 1, got 0
 max-streams | 0 | must be at least 1, got 0
 log | loud | `loud` is not a level: write error, warn, info, debug or trace
 admin-token-file | /nowhere/token | `/nowhere/token` cannot be read: No such file or directory (os error 2)

@@ -358,7 +358,9 @@ fn as_many_connections_are_kept_as_were_in_use_at_once() {
             connection.send(OK);
         }
     });
-    let sidecar = Sidecar::start(service, &["--upstream-idle-timeout", "1h"]);
+    // The queue of the service's listener is shorter than that.
+    let flags = ["--upstream-idle-timeout", "1h", "--connect-timeout", "1m"];
+    let sidecar = Sidecar::start(service, &flags);
     let mut clients: Vec<_> = (0..AT_ONCE).map(|_| connect(sidecar.listen)).collect();
     for _ in 0..3 {
         for client in &mut clients {

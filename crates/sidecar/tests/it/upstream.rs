@@ -90,6 +90,10 @@ where
 /// What a service by raw bytes answers.
 pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
+/// The same of a service that then closes.
+pub(crate) const LAST_OK: &str =
+    "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
+
 /// A service by raw bytes: the script serves a connection, and closes it when it returns.
 pub(crate) fn raw(script: impl Fn(Connection) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
