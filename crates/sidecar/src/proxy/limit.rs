@@ -7,7 +7,7 @@ use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use paceline::feedback::LimitHeaders;
 use paceline::limiter::{Fair, Status};
-use paceline::policy::Decision;
+use paceline::policy::{Decision, Quota};
 
 use super::problem::Problem;
 use crate::config::{Config, Mode, Terms};
@@ -18,6 +18,13 @@ pub(crate) struct Limit {
     /// What is special for a client, as of the last reload.
     terms: Arc<RwLock<BTreeMap<String, Terms>>>,
     headers: LimitHeaders,
+}
+
+/// What one thread has written of the headers last. The policy is the same for most clients.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    text: String,
+    policy: Option<(Quota, HeaderValue)>,
 }
 
 /// The decision on a request.
@@ -33,6 +40,9 @@ pub(super) enum Verdict {
 
 /// The name of the policy in the headers.
 const NAME: &str = "share";
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const STATE: HeaderName = HeaderName::from_static("ratelimit");
 
 impl Verdict {
     /// The limit has nothing to do with it.
@@ -106,11 +116,16 @@ impl Limit {
     }
 
     /// 429, with when to come back.
-    pub(super) fn refusal(&self, wait: Duration, status: Option<Status>) -> Problem {
+    pub(super) fn refusal(
+        &self,
+        wait: Duration,
+        status: Option<Status>,
+        written: &mut Written,
+    ) -> Problem {
         let mut headers = HeaderMap::with_capacity(4);
         if let Some(mut status) = status {
             status.reset_in = wait;
-            self.describe(&mut headers, &status);
+            self.describe(&mut headers, &status, written);
         }
         let seconds = whole_seconds(wait);
         headers.insert(RETRY_AFTER, seconds.into());
@@ -124,11 +139,21 @@ impl Limit {
     }
 
     /// Adds the headers of the limit. Those of the upstream stay.
-    pub(super) fn describe(&self, headers: &mut HeaderMap, status: &Status) {
-        for (name, value) in self.headers.headers(status) {
-            if let Ok(value) = HeaderValue::try_from(value) {
-                headers.append(HeaderName::from_static(name), value);
-            }
+    pub(super) fn describe(&self, headers: &mut HeaderMap, status: &Status, written: &mut Written) {
+        let Written { text, policy } = written;
+        if policy.as_ref().map(|(quota, _)| *quota) != status.quota {
+            text.clear();
+            self.headers.write_policy(text, status);
+            let value = HeaderValue::from_str(text).ok();
+            *policy = status.quota.zip(value);
+        }
+        if let Some((_, value)) = policy {
+            headers.append(POLICY, value.clone());
+        }
+        text.clear();
+        self.headers.write_state(text, status);
+        if let Some(value) = HeaderValue::from_str(text).ok().filter(|it| !it.is_empty()) {
+            headers.append(STATE, value);
         }
     }
 }
