@@ -249,7 +249,7 @@ fn add_number(item: &mut String, param: &str, mut number: u64) {
         number /= 10;
     }
     add(item, param, "");
-    item.extend(digits[start..].iter().map(|digit| char::from(*digit)));
+    item.push_str(core::str::from_utf8(&digits[start..]).unwrap_or_default());
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -148,7 +148,7 @@ fn nginx(place: &Place) -> io::Result<Running> {
     };
     let http = format!(
         "limit_req_zone $http_x_client_id zone=clients:10m rate={rate};
-         upstream service {{ server {service}; keepalive 256; keepalive_requests 1000000000; }}\n"
+         upstream service {{ server {service}; keepalive 1024; keepalive_requests 1000000000; }}\n"
     );
     let site = format!(
         "location / {{

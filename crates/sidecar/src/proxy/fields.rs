@@ -115,16 +115,6 @@ pub(super) fn drop_forwarded(headers: &mut HeaderMap) {
 pub(super) fn for_client<B>(response: &mut Response<B>) {
     let version = response.version();
     let headers = response.headers_mut();
-    if headers.contains_key(TRANSFER_ENCODING) {
-        // It does not count beside a coding, and would be taken for the length of what is sent now.
-        headers.remove(CONTENT_LENGTH);
-    } else if let Entry::Occupied(mut lengths) = headers.entry(CONTENT_LENGTH)
-        && lengths.iter().nth(1).is_some()
-    {
-        // hyper has checked that they are the same.
-        let length = lengths.get().clone();
-        lengths.insert(length);
-    }
     if headers.keys().any(is_hop_by_hop) {
         drop_hop_by_hop(headers, None);
     }

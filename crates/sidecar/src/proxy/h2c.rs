@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::header::{EXPECT, HOST};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri, Version};
 use http_body::{Body, Frame, SizeHint};
@@ -121,8 +121,12 @@ impl Stream {
         let mut patience = Box::new(Patience::new(timeouts));
         let response = self.sender.send_request(request);
         match wait(response, upload.as_deref(), &mut patience, timeouts).await {
-            Ok(response) => {
+            Ok(mut response) => {
                 patience.begin();
+                // There may be several, and hyper has checked that they are the same.
+                if let Some(length) = response.headers().get(CONTENT_LENGTH).cloned() {
+                    response.headers_mut().insert(CONTENT_LENGTH, length);
+                }
                 Ok(response.map(|body| Answer {
                     body,
                     patience,

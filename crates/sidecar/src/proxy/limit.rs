@@ -7,7 +7,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use paceline::fair::ClientTerms;
 use paceline::feedback::LimitHeaders;
 use paceline::limiter::{Fair, Status};
-use paceline::policy::Decision;
+use paceline::policy::{Decision, Quota};
 
 use super::problem::Problem;
 use crate::config::{Config, Mode};
@@ -32,6 +32,13 @@ struct Sums {
     refused: u64,
 }
 
+/// What one thread has written of the headers last. The policy is the same for most clients.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    text: String,
+    policy: Option<(Quota, HeaderValue)>,
+}
+
 /// The decision on a request.
 pub(super) enum Verdict {
     /// It passes, and counts unless nothing is enforced. The status is for the headers of the response.
@@ -45,6 +52,9 @@ pub(super) enum Verdict {
 
 /// The name of the policy in the headers.
 const NAME: &str = "share";
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const STATE: HeaderName = HeaderName::from_static("ratelimit");
 
 impl Verdict {
     /// The limit has nothing to do with it.
@@ -149,7 +159,12 @@ impl Limit {
     }
 
     /// 429, with when to come back.
-    pub(super) fn refusal(&self, wait: Duration, status: Option<Status>) -> Problem {
+    pub(super) fn refusal(
+        &self,
+        wait: Duration,
+        status: Option<Status>,
+        written: &mut Written,
+    ) -> Problem {
         let quota = status.and_then(|status| status.quota);
         let quota = quota.map(|quota| format!(" ({} per {:?})", quota.permits, quota.window));
         let quota = quota.unwrap_or_default();
@@ -157,17 +172,27 @@ impl Limit {
         let mut problem = paceline_tower::Problem::quota_exceeded(NAME, detail);
         if let Some(mut status) = status {
             status.reset_in = wait;
-            self.describe(problem.headers_mut(), &status);
+            self.describe(problem.headers_mut(), &status, written);
         }
         problem.with_wait(wait).into()
     }
 
     /// Adds the headers of the limit. Those of the upstream stay.
-    pub(super) fn describe(&self, headers: &mut HeaderMap, status: &Status) {
-        for (name, value) in self.headers.headers(status) {
-            if let Ok(value) = HeaderValue::try_from(value) {
-                headers.append(HeaderName::from_static(name), value);
-            }
+    pub(super) fn describe(&self, headers: &mut HeaderMap, status: &Status, written: &mut Written) {
+        let Written { text, policy } = written;
+        if policy.as_ref().map(|(quota, _)| *quota) != status.quota {
+            text.clear();
+            self.headers.write_policy(text, status);
+            let value = HeaderValue::from_str(text).ok();
+            *policy = status.quota.zip(value);
+        }
+        if let Some((_, value)) = policy {
+            headers.append(POLICY, value.clone());
+        }
+        text.clear();
+        self.headers.write_state(text, status);
+        if let Some(value) = HeaderValue::from_str(text).ok().filter(|it| !it.is_empty()) {
+            headers.append(STATE, value);
         }
     }
 }

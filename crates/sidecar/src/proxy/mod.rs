@@ -36,7 +36,7 @@ use crate::state::Sidecar;
 use client::Clients;
 use failure::Failure;
 use gate::Admitted;
-use limit::Verdict;
+use limit::{Verdict, Written};
 use problem::Problem;
 use upload::Upload;
 use upstream::Upstream;
@@ -59,6 +59,7 @@ pub(crate) struct Proxy {
     host: HeaderValue,
     /// What is made of the configuration, until that is replaced.
     clients: RefCell<Rc<Clients>>,
+    written: RefCell<Written>,
 }
 
 impl Proxy {
@@ -70,6 +71,7 @@ impl Proxy {
             host: HeaderValue::try_from(config.upstream.authority.as_str())
                 .expect("an authority is printable"),
             clients: RefCell::new(Rc::new(Clients::new(config))),
+            written: RefCell::default(),
             sidecar,
         }
     }
@@ -146,7 +148,9 @@ impl Proxy {
             answered.map(|answered| answered.body(config.timeouts.body, admitted))
         };
         if let Some(status) = status {
-            self.sidecar.limit.describe(response.headers_mut(), &status);
+            let written = &mut self.written.borrow_mut();
+            let headers = response.headers_mut();
+            self.sidecar.limit.describe(headers, &status, written);
         }
         *response.version_mut() = match version {
             Version::HTTP_2 => Version::HTTP_2,
@@ -191,7 +195,8 @@ impl Proxy {
             Verdict::Pass { status, is_counted } => (status, is_counted),
             Verdict::Refuse(wait, status) => {
                 count(&counts.refused);
-                return Err(limit.refusal(wait, status));
+                let written = &mut self.written.borrow_mut();
+                return Err(limit.refusal(wait, status, written));
             }
         };
         if config.concurrency.is_none() && config.shed.is_none() {

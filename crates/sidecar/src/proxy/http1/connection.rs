@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -30,6 +31,8 @@ pub(super) struct Reader {
     buffers: Rc<Buffers>,
     /// Read, and not yet used.
     pub(super) received: Bytes,
+    /// For the fields of the next head.
+    pub(super) headers: HeaderMap,
     /// Whether anything came since the request was sent.
     pub(super) has_received: bool,
     /// Whether the last read filled a buffer, so that a larger one is of use.
@@ -61,6 +64,7 @@ impl Connection {
                 socket: reader,
                 buffers,
                 received: Bytes::new(),
+                headers: HeaderMap::new(),
                 has_received: false,
                 has_filled: false,
             },

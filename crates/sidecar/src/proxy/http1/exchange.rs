@@ -44,10 +44,11 @@ pub(crate) struct Incoming {
 }
 
 impl Exchange {
-    pub(crate) fn new(mut connection: Box<Connection>, request: Request<Upload>) -> Self {
+    pub(crate) fn new(mut connection: Box<Connection>, mut request: Request<Upload>) -> Self {
         connection.begin();
         let method = request.method().clone();
-        let sending = Sending::new(request, &mut connection.writer.borrow_mut());
+        let sending = Sending::new(&mut request, &mut connection.writer.borrow_mut());
+        connection.reader.headers = std::mem::take(request.headers_mut());
         Self {
             connection,
             sending,
@@ -118,7 +119,8 @@ impl Exchange {
         let reader = &mut self.connection.reader;
         loop {
             if !reader.received.is_empty()
-                && let Some(head) = head::parse(&mut reader.received, &self.method)?
+                && let Some(head) =
+                    head::parse(&mut reader.received, &self.method, &mut reader.headers)?
             {
                 match head.response.status() {
                     StatusCode::CONTINUE => self.sending.go_on(),

@@ -21,8 +21,13 @@ pub(super) struct Head {
 /// Of the head of a response.
 const BYTES: usize = 64 * 1024;
 
-/// Takes the head of the response to a request with this method of what was received. `None`: it is not complete.
-pub(super) fn parse(received: &mut Bytes, method: &Method) -> Result<Option<Head>, Broken> {
+/// Takes the head of the response to a request with this method of what was received. `None`: it is not complete. Its fields go into
+/// the map of those of the request, which needs no allocation.
+pub(super) fn parse(
+    received: &mut Bytes,
+    method: &Method,
+    spare: &mut HeaderMap,
+) -> Result<Option<Head>, Broken> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
@@ -44,7 +49,9 @@ pub(super) fn parse(received: &mut Bytes, method: &Method) -> Result<Option<Head
     let is_newest = parsed.version == Some(1);
     let mut framing = Lengths::default();
     let mut is_kept = is_newest;
-    let mut headers = HeaderMap::with_capacity(parsed.headers.len() + fields::ADDED_FOR_CLIENT);
+    let mut headers = std::mem::take(spare);
+    headers.clear();
+    headers.reserve(parsed.headers.len() + fields::ADDED_FOR_CLIENT);
     for field in &*parsed.headers {
         let (name, value) = name_and_value(field, received)?;
         if name == CONTENT_LENGTH {

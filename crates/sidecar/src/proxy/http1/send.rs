@@ -36,9 +36,9 @@ pub(super) struct UploadFailed;
 
 impl Sending {
     /// Writes the head down. It is sent with the first part of the body, if that is here.
-    pub(super) fn new(request: Request<Upload>, writer: &mut Writer) -> Self {
+    pub(super) fn new(request: &mut Request<Upload>, writer: &mut Writer) -> Self {
         let head = &mut writer.front;
-        head::write(head, &request);
+        head::write(head, request);
         let length = request.body().size_hint().exact();
         // To write to a `Vec` does not fail.
         let _ = match length {
@@ -49,7 +49,7 @@ impl Sending {
         Self {
             is_complete: length == Some(0),
             coding: length.map_or(Coding::Chunked, Coding::Length),
-            upload: request.into_body(),
+            upload: std::mem::replace(request.body_mut(), Upload::empty()),
             moved: 0,
             awaits_client: false,
         }

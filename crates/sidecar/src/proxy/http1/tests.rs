@@ -86,7 +86,7 @@ fn own(pieces: &[&[u8]], method: &Method) -> Result<Option<Answer>, Broken> {
             }
             continue;
         }
-        match head::parse(&mut received, method)? {
+        match head::parse(&mut received, method, &mut HeaderMap::new())? {
             Some(head) if head.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 return Ok(None);
             }
