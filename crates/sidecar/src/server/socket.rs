@@ -52,8 +52,8 @@ pub(super) struct Socket {
     /// Read already.
     replay: Bytes,
     stream: TcpStream,
-    /// For an upload that comes fast: it holds the part that the service has not taken, and the next one.
-    loan: Option<Loan>,
+    /// For an upload that comes fast: for the part that the service has not taken, and for the next one.
+    loan: Option<(Loan, Loan)>,
     was_large: bool,
     watch: Arc<Watch>,
     heads: Arc<Mutex<Heads>>,
@@ -111,14 +111,14 @@ impl Socket {
     ) -> Poll<io::Result<()>> {
         // hyper makes its buffer twice as large when a read fills it, so a read never fills the largest one.
         let most = match &self.loan {
-            Some(_) => LARGE / 2 - 1,
+            Some(_) => LARGE - 1,
             None => SMALL - 1,
         } as u64;
         let mut limited = (&mut self.stream).take(most);
         ready!(Pin::new(&mut limited).poll_read(cx, buffer))?;
         let is_large = most - limited.limit() >= SMALL as u64 - 1;
         if is_large {
-            self.loan = self.loan.take().or_else(Loan::take);
+            self.loan = self.loan.take().or_else(|| Loan::take().zip(Loan::take()));
         } else if !self.was_large {
             self.loan = None;
         }

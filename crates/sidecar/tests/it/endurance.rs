@@ -69,7 +69,7 @@ fn a_gibibyte_each_way_past_a_slow_reader_takes_less_than_32_mib() {
 fn an_upload_to_a_service_that_does_not_read_costs_at_most_100_kb() {
     const COUNT: u32 = 80;
     // The large buffers of the process, lent and spare, in kB.
-    const LARGE: u32 = (16 + 4) * 256;
+    const LARGE: u32 = (12 + 2) * 512;
     let service = upstream::raw(|mut connection| {
         connection.head().unwrap();
         thread::park();

@@ -8,13 +8,13 @@ use bytes::BytesMut;
 pub(crate) const SMALL: usize = 16 * 1024;
 
 /// What is read at once of a body that comes as fast as it is taken.
-pub(crate) const LARGE: usize = 256 * 1024;
+pub(crate) const LARGE: usize = 512 * 1024;
 
 /// Large buffers of the whole process that hold something. Without one, a small buffer is used.
-const MOST_LENT: usize = 16;
+const MOST_LENT: usize = 12;
 
 /// Large buffers that are kept for the next use.
-const MOST_SPARE: usize = 4;
+const MOST_SPARE: usize = 2;
 
 static LENT: AtomicUsize = AtomicUsize::new(0);
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
