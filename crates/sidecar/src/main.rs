@@ -26,6 +26,9 @@ use std::process::ExitCode;
 
 use config::{Config, Task};
 
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     match config::task() {
         Task::Done(code) => code,

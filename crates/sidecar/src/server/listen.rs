@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 
 use socket2::SockRef;
 use tokio::net::TcpSocket;
@@ -10,9 +11,8 @@ use tokio::net::TcpSocket;
 /// again after 1 s.
 const BACKLOG: u32 = 4096;
 
-/// Bytes that the kernel takes for a client beyond what is on the way. It asks for more when less than a half is left, so that a
-/// client is seen to read each few kilobytes, where a buffer of megabytes hides for half a minute that it does.
-const UNSENT: u32 = 128 * 1024;
+/// Bytes that the kernel takes beyond what is on the way.
+const UNSENT: u32 = 32 * 1024;
 
 /// Why the sidecar cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -50,8 +50,16 @@ fn socket(address: SocketAddr, is_shared: bool) -> io::Result<TcpSocket> {
     socket.set_reuseport(is_shared)?;
     socket.set_nodelay(true)?;
     socket.set_keepalive(true)?;
-    #[cfg(target_os = "linux")]
-    SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT)?;
+    take_little_ahead(&socket)?;
     socket.bind(address)?;
     Ok(socket)
+}
+
+/// Has the kernel ask for more as soon as a peer has read a few kilobytes. A send buffer of megabytes costs memory, and hides for half
+/// a minute that a slow peer reads.
+pub(crate) fn take_little_ahead(socket: &impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(UNSENT)?;
+    Ok(())
 }

@@ -358,6 +358,33 @@ fn three_replicas_without_rights() {
 }
 
 #[test]
+fn the_memory_of_a_pod_is_enough_for_all_connections_at_their_most() {
+    let guide = text("../../../docs/sidecar.md");
+    let most = |row: &str| {
+        let rest = guide.lines().find_map(|line| line.strip_prefix(row));
+        let kb = rest.and_then(|rest| rest.split('|').nth(1)?.trim().parse::<u64>().ok());
+        kb.unwrap_or_else(|| panic!("no {row}"))
+    };
+    let table = sidecar_toml().parse::<toml::Table>().unwrap();
+    let connections = table["max-connections"].as_integer().unwrap();
+    let connections = u64::try_from(connections).unwrap();
+    let each = most("| the most of a connection and its request ")
+        + most("| the kernel's buffers for them, which count for the pod ");
+    let kb = connections * each + most("| the process itself with all large buffers ");
+    for pod in Pod::both() {
+        for path in ["resources.requests.memory", "resources.limits.memory"] {
+            let memory = scalar(&pod.sidecar, path);
+            let mib = memory.strip_suffix("Mi").unwrap().parse::<u64>().unwrap();
+            assert!(
+                mib * 1024 > kb,
+                "{}: {path}: {memory} for {kb} kB",
+                pod.file
+            );
+        }
+    }
+}
+
+#[test]
 fn the_image_has_the_static_binary_and_no_user() {
     let dockerfile = text("Dockerfile");
     let last = dockerfile.rsplit_once("FROM scratch\n").unwrap().1;

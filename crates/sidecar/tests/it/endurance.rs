@@ -103,7 +103,7 @@ fn an_upload_to_a_service_that_does_not_read_costs_at_most_100_kb() {
 }
 
 #[test]
-fn thousands_of_idle_connections_are_held_and_still_a_request_passes() {
+fn thousands_of_idle_connections_are_held_and_their_memory_goes_back_to_the_system() {
     let sidecar = Sidecar::start(hello(), &[]);
     let before = resident_kb(&sidecar, "VmRSS");
     // The limit of open files may allow no more.
@@ -118,6 +118,9 @@ fn thousands_of_idle_connections_are_held_and_still_a_request_passes() {
     drop(idle);
     wait_until("all have gone", || connections() < 10.0);
     assert_eq!(sidecar.get("a").status, 200);
+    wait_until("most of their memory has gone", || {
+        resident_kb(&sidecar, "VmRSS") < before + grown / 4
+    });
 }
 
 /// Of 2,000 requests, by h2load with these flags: how many were answered with 2xx and with 4xx, and no other way.
