@@ -41,7 +41,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline-tower",
         folder: "crates/paceline-tower/src",
-        lines: at_most(3_100, 3_100),
+        lines: at_most(3_105, 3_105),
         types: at_most(77, 77),
     },
 ];
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(200 * 1024, 200 * 1024),
+        ceiling: at_most(203 * 1024, 203 * 1024),
         measure: markdown,
     },
     Limit {
