@@ -14,7 +14,6 @@ use super::http1::{Broken, Buffers, Connection, Exchange, Pool};
 use super::patience::Patience;
 use super::upload::Upload;
 use crate::config::{self, Config, Timeouts};
-use crate::server::take_little_ahead;
 use crate::state::Counts;
 
 /// The service, as one thread sees it.
@@ -108,7 +107,6 @@ impl Upstream {
         let socket = TcpStream::connect(&self.address).await;
         let socket = socket.map_err(Failure::Connect)?;
         socket.set_nodelay(true).map_err(Failure::Connect)?;
-        take_little_ahead(&socket).map_err(Failure::Connect)?;
         Ok(socket)
     }
 }

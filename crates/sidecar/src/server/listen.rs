@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 const BACKLOG: u32 = 4096;
 
 /// Bytes that the kernel takes beyond what is on the way.
-const UNSENT: u32 = 32 * 1024;
+const UNSENT: u32 = 128 * 1024;
 
 /// Why the sidecar cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ fn socket(address: SocketAddr, is_shared: bool) -> io::Result<TcpSocket> {
 
 /// Has the kernel ask for more as soon as a peer has read a few kilobytes. A send buffer of megabytes costs memory, and hides for half
 /// a minute that a slow peer reads.
-pub(crate) fn take_little_ahead(socket: &impl AsFd) -> io::Result<()> {
+fn take_little_ahead(socket: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(socket);
     #[cfg(target_os = "linux")]
     socket.set_tcp_notsent_lowat(UNSENT)?;

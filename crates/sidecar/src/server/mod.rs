@@ -11,5 +11,4 @@ mod window;
 mod worker;
 
 pub(crate) use self::life::run;
-pub(crate) use self::listen::take_little_ahead;
 pub(crate) use self::places::Places;
