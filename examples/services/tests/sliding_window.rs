@@ -12,6 +12,7 @@ use std::{env, fs};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service as KubernetesService};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
@@ -191,6 +192,7 @@ fn fits_its_kind(document: &Value) -> Result<(), String> {
     match document["kind"].as_str().unwrap() {
         "ConfigMap" => fits::<ConfigMap>(document),
         "Deployment" => fits::<Deployment>(document),
+        "NetworkPolicy" => fits::<NetworkPolicy>(document),
         "Service" => fits::<KubernetesService>(document),
         // A kind of the Prometheus operator.
         "PodMonitor" => Ok(()),
@@ -219,7 +221,7 @@ fn each_manifest_fits_the_schema_of_kubernetes() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 3 + 6);
+    assert_eq!(seen, 3 + 7);
 }
 
 fn manifest(kind: &str) -> Value {

@@ -92,6 +92,7 @@ impl Upstream {
         let response = answered.map_err(|(failure, _)| failure)?;
         Ok(response.map(Answered::Http2))
     }
+
     async fn connection(&self, timeouts: &Timeouts) -> Result<Box<Connection>, Failure> {
         let socket = in_time(timeouts, self.socket()).await?;
         let patience = Patience::new(timeouts);
