@@ -49,6 +49,8 @@ pub(crate) struct Counts {
     pub(crate) shed: AtomicU64,
     pub(crate) upstream_failed: AtomicU64,
     pub(crate) upstream_late: AtomicU64,
+    /// The log lines about these two.
+    pub(crate) failures: Complaints,
     pub(crate) retried: AtomicU64,
     pub(crate) reloads: AtomicU64,
     pub(crate) reloads_refused: AtomicU64,

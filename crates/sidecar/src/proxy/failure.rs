@@ -1,4 +1,5 @@
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 
 use http::StatusCode;
 use http::uri::Authority;
@@ -29,7 +30,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Counts a failure of the upstream, logs the cause, and says to the client what it may know.
+    /// Counts a failure of the upstream, logs the cause once a second, and says to the client what it may know.
     pub(super) fn problem(self, counts: &Counts, upstream: &Authority) -> Problem {
         let (counter, status) = match &self {
             Self::Connect(_) | Self::Broken(_) | Self::Switched => {
@@ -46,8 +47,9 @@ impl Failure {
             count(counter);
         }
         let cause = Causes(&self).to_string();
-        if status.is_server_error() {
-            tracing::warn!(%upstream, status = status.as_u16(), cause, "a request failed");
+        if status.is_server_error() && counts.failures.may_be_logged() {
+            let all = counts.upstream_failed.load(Relaxed) + counts.upstream_late.load(Relaxed);
+            tracing::warn!(%upstream, status = status.as_u16(), cause, all, "a request failed");
         } else {
             tracing::debug!(status = status.as_u16(), cause, "a request failed");
         }

@@ -174,7 +174,12 @@ impl Proxy {
             _ => self.clients(config).client(peer, request),
         };
         let client = match client {
-            Ok(client) => client,
+            Ok(client) => {
+                if client.is_none() && config.mode != Mode::Off {
+                    count(&counts.anonymous_passed);
+                }
+                client
+            }
             // As one with an id, a request without a valid id is refused only where the share is enforced.
             Err(_) if !config.enforces(peer.text.to_str().unwrap_or_default()) => {
                 count(&counts.anonymous_passed);

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::support::{GET, Sidecar, connect, head, rest, wait_until};
 use super::upstream::{self, OK, Recorder};
@@ -57,6 +57,18 @@ fn a_service_that_refuses_is_a_bad_gateway_and_the_cause_is_in_the_log() {
     let answer = client.send("POST", "/", &grpc, b"");
     assert_eq!(answer.status, 200);
     assert_eq!(answer.header("grpc-status"), Some("14"));
+}
+
+#[test]
+fn a_service_that_is_gone_costs_at_most_a_line_of_the_log_a_second() {
+    let sidecar = Sidecar::start(upstream::nothing(), &[]);
+    let start = Instant::now();
+    for _ in 0..50 {
+        assert_eq!(sidecar.get("a").status, 502);
+    }
+    sidecar.wait_for_log("a request failed");
+    let lines = sidecar.log().matches("a request failed").count() as u64;
+    assert!(lines <= start.elapsed().as_secs() + 1, "{lines}");
 }
 
 #[test]

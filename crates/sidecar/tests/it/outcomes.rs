@@ -39,7 +39,7 @@ fn the_outcomes_add_up_to_the_requests_in_each_mode() {
         (&["--mode", "passthrough"], 5.0),
         (&["--mode", "off"], 0.0),
         (&["--enforced", "0%"], 5.0),
-        (&["--anonymous", "pass"], 0.0),
+        (&["--anonymous", "pass"], 2.0),
         (&["--anonymous", "share"], 0.0),
         (&["--concurrency", "1"], 0.0),
         (&["--known-only"], 0.0),

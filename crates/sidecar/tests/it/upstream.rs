@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::mem;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -15,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use socket2::{Domain, Socket, Type};
 
 use super::support::PATIENCE;
 
@@ -126,10 +128,14 @@ pub(crate) const UPGRADE: &str = "GET / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\
 pub(crate) const SWITCH: &str =
     "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: raw\r\n\r\n";
 
-/// An address at which nothing listens.
+/// An address at which nothing listens, also later: it stays bound.
 pub(crate) fn nothing() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).unwrap();
+    let bound = socket.local_addr().unwrap().as_socket().unwrap();
+    mem::forget(socket);
+    bound
 }
 
 /// A connection of a raw service.
