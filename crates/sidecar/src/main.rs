@@ -14,7 +14,6 @@
 //! * **What changes anything is never on the public port**, and needs a caller on the same machine or a token.
 
 mod admin;
-mod complaints;
 mod config;
 mod demo;
 mod proxy;

@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use http::StatusCode;
+use paceline::limiter::Shared;
+use paceline::policy::Interval;
 use paceline::shed::CgroupError;
 
-use crate::complaints::Complaints;
 use crate::config::{Config, Source};
 use crate::proxy::{Gate, Limit, Times};
 use crate::server::Places;
@@ -120,5 +122,21 @@ impl Sidecar {
     #[must_use]
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
+    }
+}
+
+/// Log lines that a client can provoke: one a second.
+#[derive(Debug)]
+pub(crate) struct Complaints(Shared<Interval>);
+
+impl Complaints {
+    pub(crate) fn may_be_logged(&self) -> bool {
+        self.0.try_acquire(1).is_pass()
+    }
+}
+
+impl Default for Complaints {
+    fn default() -> Self {
+        Self(Shared::new(Interval::every(Duration::from_secs(1))))
     }
 }

@@ -18,6 +18,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, spawn_local};
 
 use crate::proxy::{FramedTwice, LARGE, Peer, Proxy, Refuser};
@@ -27,7 +28,6 @@ use super::heads::Heads;
 use super::places::Place;
 use super::socket::{self, Socket};
 use super::watchdog::{Download, Watch};
-use super::window::Window;
 
 /// hyper's own default for HTTP/1.
 const FIELDS: usize = 100;
@@ -36,6 +36,12 @@ const SENT_AHEAD: usize = 32 * 1024;
 /// A peer of HTTP/2 that does not answer a ping is gone.
 const PING_AFTER: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
+
+/// HTTP/2: most bytes of an upload that a stream holds. A connection holds 1 MiB.
+const SMALL_WINDOW: u32 = 64 * 1024;
+const LARGE_WINDOW: u32 = 1024 * 1024;
+/// The connections of the process that may have large windows, so that many slow ones cost little.
+static LARGE_WINDOWS: Semaphore = Semaphore::const_new(32);
 
 /// What the worker and the task of a connection know of each other.
 #[derive(Debug, Default)]
@@ -252,8 +258,9 @@ async fn serve_http2(
             Ok::<_, Infallible>(response.map(|body| Download::new(body, watch, Some(place))))
         }
     });
-    let window = Window::take();
-    let connection = server.http2(line, window.bytes);
+    let large = LARGE_WINDOWS.try_acquire();
+    let window = large.as_ref().map_or(SMALL_WINDOW, |_| LARGE_WINDOW);
+    let connection = server.http2(line, window);
     let connection = connection.serve_connection(TokioIo::new(socket), service);
     until_end(line, pin!(connection), http2::Connection::graceful_shutdown).await
 }

@@ -7,7 +7,6 @@ mod listen;
 mod places;
 mod socket;
 mod watchdog;
-mod window;
 mod worker;
 
 pub(crate) use self::life::run;

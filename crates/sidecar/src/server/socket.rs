@@ -13,9 +13,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
-use crate::proxy::{LARGE, Loan, Refuser, SMALL};
+use crate::proxy::{FREE_BUFFERS, LARGE, Refuser, SMALL};
 
 use super::heads::Heads;
 use super::places::Place;
@@ -52,8 +53,8 @@ pub(super) struct Socket {
     /// Read already.
     replay: Bytes,
     stream: TcpStream,
-    /// For an upload that comes fast: for the part that the service has not taken, and for the next one.
-    loan: Option<(Loan, Loan)>,
+    /// Two large buffers, for an upload that comes fast: for the part that the service has not taken, and for the next one.
+    large: Option<SemaphorePermit<'static>>,
     was_large: bool,
     watch: Arc<Watch>,
     heads: Arc<Mutex<Heads>>,
@@ -75,7 +76,7 @@ impl Socket {
         Self {
             replay,
             stream,
-            loan: None,
+            large: None,
             was_large: false,
             watch,
             heads,
@@ -110,7 +111,7 @@ impl Socket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         // hyper makes its buffer twice as large when a read fills it, so a read never fills the largest one.
-        let most = match &self.loan {
+        let most = match &self.large {
             Some(_) => LARGE - 1,
             None => SMALL - 1,
         } as u64;
@@ -118,9 +119,12 @@ impl Socket {
         ready!(Pin::new(&mut limited).poll_read(cx, buffer))?;
         let is_large = most - limited.limit() >= SMALL as u64 - 1;
         if is_large {
-            self.loan = self.loan.take().or_else(|| Loan::take().zip(Loan::take()));
+            self.large = self
+                .large
+                .take()
+                .or_else(|| FREE_BUFFERS.try_acquire_many(2).ok());
         } else if !self.was_large {
-            self.loan = None;
+            self.large = None;
         }
         self.was_large = is_large;
         Poll::Ready(Ok(()))

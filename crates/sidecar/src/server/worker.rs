@@ -12,8 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::complaints::Complaints;
-use crate::state::Sidecar;
+use crate::state::{Complaints, Sidecar};
 
 use super::connection::{Line, Server, serve};
 use super::places::{Full, Place};

@@ -1,8 +1,8 @@
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What is read at once of a head, or of a body that not much has come of yet.
 pub(crate) const SMALL: usize = 16 * 1024;
@@ -10,13 +10,12 @@ pub(crate) const SMALL: usize = 16 * 1024;
 /// What is read at once of a body that comes as fast as it is taken.
 pub(crate) const LARGE: usize = 512 * 1024;
 
-/// Large buffers of the whole process that hold something. Without one, a small buffer is used.
-const MOST_LENT: usize = 12;
+/// The large buffers of the whole process that hold nothing. Without one, a small buffer is used.
+pub(crate) static FREE: Semaphore = Semaphore::const_new(12);
 
 /// Large buffers that are kept for the next use.
 const MOST_SPARE: usize = 2;
 
-static LENT: AtomicUsize = AtomicUsize::new(0);
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// What the connections of one thread read into. A connection that waits for bytes has no buffer.
@@ -26,41 +25,22 @@ pub(crate) struct Buffers {
     pub(super) small: RefCell<BytesMut>,
 }
 
-/// A place for [`LARGE`] bytes, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Loan(());
-
-impl Loan {
-    /// `None`: all are lent.
-    pub(crate) fn take() -> Option<Self> {
-        let more = |lent| (lent < MOST_LENT).then(|| lent + 1);
-        let lent = LENT.fetch_update(Relaxed, Relaxed, more);
-        lent.is_ok().then(|| Self(()))
-    }
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        LENT.fetch_sub(1, Relaxed);
-    }
-}
-
 /// A large buffer, until the client has taken what is in it.
 #[derive(Debug)]
 pub(super) struct Large {
     pub(super) bytes: Vec<u8>,
     pub(super) filled: usize,
-    _loan: Loan,
+    _permit: SemaphorePermit<'static>,
 }
 
 impl Large {
     pub(super) fn lend() -> Option<Self> {
-        let loan = Loan::take()?;
+        let permit = FREE.try_acquire().ok()?;
         let bytes = spare().pop().unwrap_or_else(|| vec![0; LARGE]);
         Some(Self {
             bytes,
             filled: 0,
-            _loan: loan,
+            _permit: permit,
         })
     }
 }

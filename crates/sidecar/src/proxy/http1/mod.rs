@@ -19,7 +19,7 @@ use std::io;
 use thiserror::Error;
 
 pub(super) use self::buffer::Buffers;
-pub(crate) use self::buffer::{LARGE, Loan, SMALL};
+pub(crate) use self::buffer::{FREE, LARGE, SMALL};
 pub(super) use self::connection::Connection;
 pub(super) use self::exchange::{Exchange, Incoming};
 pub(super) use self::pool::Pool;
