@@ -259,7 +259,7 @@ impl Config {
                 upstream_idle: seconds(4),
             },
             bounds: Bounds {
-                head_bytes: 64 * 1024,
+                head_bytes: 32 * 1024,
                 fields: 100,
                 connections: 10_000,
                 of_address: None,

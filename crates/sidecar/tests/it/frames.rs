@@ -94,7 +94,36 @@ pub(crate) fn open(at: SocketAddr, settings: &[u8]) -> TcpStream {
 
 /// Sends a request of client `a`.
 pub(crate) fn request(stream: &mut TcpStream, id: u32) {
-    send(stream, HEADERS, END_STREAM | END_HEADERS, id, &get(&[]));
+    request_with(stream, id, &[]);
+}
+
+/// Sends a request of client `a` with more fields.
+pub(crate) fn request_with(stream: &mut TcpStream, id: u32, fields: &[u8]) {
+    let block = get(fields);
+    let pieces: Vec<_> = block.chunks(16_000).collect();
+    for (index, piece) in pieces.iter().enumerate() {
+        let (kind, first) = match index {
+            0 => (HEADERS, END_STREAM),
+            _ => (CONTINUATION, 0),
+        };
+        let is_last = index + 1 == pieces.len();
+        let last = if is_last { END_HEADERS } else { 0 };
+        send(stream, kind, first | last, id, piece);
+    }
+}
+
+/// A field whose value has this length.
+pub(crate) fn long_field(length: u32) -> Vec<u8> {
+    // A length of HPACK: 127, then the rest in groups of 7 bits.
+    let mut field = b"\x00\x01b\x7f".to_vec();
+    let mut rest = length - 127;
+    while rest >= 128 {
+        field.push((rest % 128 + 128).try_into().unwrap());
+        rest /= 128;
+    }
+    field.push(rest.try_into().unwrap());
+    field.extend(vec![b'c'; length as usize]);
+    field
 }
 
 /// `GET /` of client `a`, without Huffman codes and the dynamic table.

@@ -277,7 +277,7 @@ fn what_cannot_change_is_named_and_nothing_else_changes_either() {
         (":2:9", "admin", "127.0.0.1:0", "127.0.0.2:0"),
         (":3:12", "upstream", old, &new),
         (":6:9", "cores", "1", "2"),
-        (":7:18", "max-head-bytes", "65536", "8192"),
+        (":7:18", "max-head-bytes", "32768", "8192"),
         (":8:14", "max-fields", "100", "1"),
         (":9:15", "max-streams", "250", "1"),
         (":10:7", "log", "info", "warn"),

@@ -11,6 +11,7 @@ use tokio::task::spawn_local;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Broken;
+use super::buffer::SMALL;
 use super::connection::{Connection, Writer};
 use super::framing::Framing;
 use super::head::{self, Head};
@@ -154,7 +155,12 @@ impl Exchange {
     /// The body of the response.
     pub(crate) fn into_incoming(mut self) -> Incoming {
         self.connection.patience.begin();
-        let is_sent = self.sending.is_over(&self.connection.writer.borrow());
+        let mut writer = self.connection.writer.borrow_mut();
+        let is_sent = self.sending.is_over(&writer);
+        if is_sent && writer.front.capacity() > SMALL {
+            drop(writer.take_front());
+        }
+        drop(writer);
         let rest = (!is_sent && !self.framing.is_over()).then(|| {
             let writer = Rc::clone(&self.connection.writer);
             AbortOnDropHandle::new(spawn_local(send_rest(writer, self.sending)))
