@@ -5,17 +5,24 @@ use core::fmt::Write;
 /// Appends the text as a string of JSON.
 pub(super) fn push_quoted(json: &mut String, text: &str) {
     json.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => json.extend(['\\', c]),
-            '\0'..='\x1f' => drop(write!(json, "\\u{:04x}", u32::from(c))),
-            _ => json.push(c),
+    let mut rest = text;
+    while let Some(at) = rest.bytes().position(is_special) {
+        let (plain, special) = rest.split_at(at);
+        json.push_str(plain);
+        match special.as_bytes()[0] {
+            byte @ (b'"' | b'\\') => json.extend(['\\', byte.into()]),
+            byte => drop(write!(json, "\\u{byte:04x}")),
         }
+        rest = &special[1..];
     }
+    json.push_str(rest);
     json.push('"');
 }
 
-/// The text without the quotes around it, if it has both.
+const fn is_special(byte: u8) -> bool {
+    matches!(byte, b'"' | b'\\' | ..=b'\x1f')
+}
+
 pub(super) fn unquoted(text: &str) -> &str {
     let inside = text.strip_prefix('"');
     let inside = inside.and_then(|text| text.strip_suffix('"'));

@@ -51,13 +51,13 @@ impl Upstream {
         counts: &Counts,
     ) -> Result<Response<Answered>, Failure> {
         if self.is_h2c {
-            return self.send_http2(request, &config.timeouts, counts).await;
+            return Box::pin(self.send_http2(request, &config.timeouts, counts)).await;
         }
         let timeouts = &config.timeouts;
         let is_repeatable = is_repeatable(&request);
         let connection = match self.pool.take(config) {
             Some(connection) => connection,
-            None => self.connection(timeouts).await?,
+            None => Box::pin(self.connection(timeouts)).await?,
         };
         let mut exchange = Exchange::new(connection, request);
         let mut answered = exchange.response(timeouts).await;
@@ -66,7 +66,7 @@ impl Upstream {
             && exchange.is_unseen()
         {
             again(error, counts);
-            exchange.move_to(self.connection(timeouts).await?);
+            exchange.move_to(Box::pin(self.connection(timeouts)).await?);
             answered = exchange.response(timeouts).await;
         }
         let pool = Rc::clone(&self.pool);
