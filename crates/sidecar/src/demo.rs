@@ -21,11 +21,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use paceline::prelude::*;
-use serde::Deserialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+use crate::admin::View;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -231,7 +232,7 @@ fn print_row(
     for (name, asks) in CLIENTS.into_iter().zip(asks) {
         let client = view.clients.iter().find(|client| client.client == name);
         let client = client.ok_or_else(|| format!("/clients does not have {name}"))?;
-        if client.used + client.refused != u64::from(asks) {
+        if u64::from(client.used) + client.refused != u64::from(asks) {
             println!("{cycle:5}  the machine was too busy: the requests were not in one cycle");
             return Ok(());
         }
@@ -388,27 +389,6 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, Failu
 }
 
 /// What `/clients` says of the cycle.
-#[derive(Debug, Deserialize)]
-struct View {
-    cycle_ms: u64,
-    elapsed_ms: u64,
-    clients: Vec<ClientView>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ClientView {
-    client: String,
-    size: u32,
-    used: u64,
-    refused: u64,
-}
-
-impl View {
-    fn until_next(&self) -> Duration {
-        Duration::from_millis(self.cycle_ms.saturating_sub(self.elapsed_ms))
-    }
-}
-
 async fn view(admin: SocketAddr) -> Result<View, Failure> {
     let mut operator = connect(admin).await?;
     let request = Request::get("/clients")

@@ -38,7 +38,7 @@ use self::answer::{Answer, problem};
 use self::events::Events;
 use self::ready::Readiness;
 use self::stall::Stall;
-use self::view::View;
+pub(crate) use self::view::View;
 
 /// Until the head of a request is complete.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);

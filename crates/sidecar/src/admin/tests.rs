@@ -8,18 +8,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 
-use crate::config::{Config, Source, Upstream};
+use crate::config::{Config, Source};
 
 use super::*;
 
 /// The admin port of a new sidecar that knows this number of clients.
 fn port(clients: u32) -> SocketAddr {
-    let upstream = Upstream {
-        authority: "127.0.0.1:1".parse().unwrap(),
-        is_h2c: false,
-    };
     let address = "127.0.0.1:0".parse().unwrap();
-    let mut config = Config::new(address, upstream, 40, Duration::from_secs(1));
+    let mut config = Config::defaults();
+    config.listen = address;
+    config.upstream.authority = "127.0.0.1:1".parse().unwrap();
+    config.fair.cycle = Duration::from_secs(1);
     config.fair.max_clients = clients.max(1);
     let sidecar = Sidecar::new(config, Source::default()).unwrap();
     for client in 0..clients {
