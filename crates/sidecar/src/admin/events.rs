@@ -23,8 +23,8 @@ const LEAST: Duration = Duration::from_millis(50);
 /// The body of `/events`: one event at once, then one at the start of each cycle and at least twice a second. It ends with the event
 /// that says that the sidecar drains.
 ///
-/// **Holds** no event: each is made when the connection has room for it. A slow reader misses events, and [`Stall`](super::stall::Stall)
-/// ends a connection that takes nothing.
+/// **Holds** no event: each is made when the connection has room for it. A slow reader misses events, and a connection that takes
+/// nothing ends after [`PATIENCE`](super::PATIENCE).
 #[derive(Debug)]
 pub(super) struct Events {
     sidecar: Arc<Sidecar>,
