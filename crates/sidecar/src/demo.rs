@@ -21,11 +21,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use paceline::prelude::*;
-use serde::Deserialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+use crate::admin::View;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -130,12 +130,9 @@ async fn interrupted() -> Result<(), Failure> {
 
 async fn show(demo: &Demo) -> Result<(), Failure> {
     let upstream = upstream().await?;
-    let sidecar = Sidecar::start(demo, upstream)?;
-    println!(
-        "A service on {upstream}, and in front of it the sidecar on {}.",
-        sidecar.listen
-    );
-    println!("The live page: http://{}/", sidecar.admin);
+    let (_sidecar, [listen, admin]) = Sidecar::start(demo, upstream)?;
+    println!("A service on {upstream}, and in front of it the sidecar on {listen}.");
+    println!("The live page: http://{admin}/");
     println!();
     println!(
         "The service bears {CAPACITY} requests in a cycle of {} s. Each of four clients has {DEFAULT} by default.",
@@ -148,7 +145,7 @@ async fn show(demo: &Demo) -> Result<(), Failure> {
 
     let mut clients = Vec::new();
     for name in CLIENTS {
-        let mut client = Client::connect(sidecar.listen, name).await?;
+        let mut client = Client::connect(listen, name).await?;
         // The sidecar knows it from now on.
         client.ask().await?;
         clients.push(client);
@@ -156,19 +153,18 @@ async fn show(demo: &Demo) -> Result<(), Failure> {
     // The cycle of this first request is the rest of the length.
     let cycles = u32::try_from(demo.length.as_secs() / CYCLE.as_secs())? - 1;
     let mut part_before = None;
-    let mut totals = [Total::default(); 4];
     for cycle in 0..cycles {
         let part = (cycle * 4 / cycles) as usize;
         let (words, asks) = PARTS[part];
         if part_before.replace(part) != Some(part) {
             heading(words);
         }
-        let start = view(sidecar.admin).await?.until_next();
+        let start = view(admin).await?.until_next();
         clients = in_one_cycle(clients, asks, start).await?;
-        let view = view(sidecar.admin).await?;
-        print_row(cycle + 1, &view, asks, &mut totals)?;
+        let view = view(admin).await?;
+        print_row(cycle + 1, &view, asks, &mut clients)?;
     }
-    summary(&totals, &clients);
+    summary(&clients);
     Ok(())
 }
 
@@ -179,36 +175,28 @@ async fn in_one_cycle(
     start: Duration,
 ) -> Result<Vec<Client>, Failure> {
     let start = start + AFTER_START;
-    let mut sending = JoinSet::new();
-    for (at, (mut client, asks)) in clients.into_iter().zip(asks).enumerate() {
-        sending.spawn(async move {
+    let mut sending = Vec::new();
+    for (mut client, asks) in clients.into_iter().zip(asks) {
+        sending.push(tokio::spawn(async move {
             wait(start).await;
             let pace = Interval::every(SPAN / asks.max(1)).shared();
             for _ in 0..asks {
                 pace.acquire_one().await;
                 client.ask().await?;
             }
-            Ok::<_, Failure>((at, client))
-        });
+            Ok::<_, Failure>(client)
+        }));
     }
     wait(start + SPAN).await;
     let mut back = Vec::new();
-    while let Some(sent) = sending.join_next().await {
-        back.push(sent??);
+    for sent in sending {
+        back.push(sent.await??);
     }
-    back.sort_by_key(|(at, _)| *at);
-    Ok(back.into_iter().map(|(_, client)| client).collect())
+    Ok(back)
 }
 
 async fn wait(duration: Duration) {
     let _ = timeout(duration, pending::<()>()).await;
-}
-
-/// The requests of a client in the cycles in which it asked for at most its default.
-#[derive(Clone, Copy, Debug, Default)]
-struct Total {
-    asked: u64,
-    refused: u64,
 }
 
 fn heading(words: &str) {
@@ -225,42 +213,37 @@ fn print_row(
     cycle: u32,
     view: &View,
     asks: [u32; 4],
-    totals: &mut [Total; 4],
+    clients: &mut [Client],
 ) -> Result<(), Failure> {
-    let mut clients = Vec::new();
+    let mut row = format!("{cycle:5}  ");
+    let mut refused = Vec::new();
     for (name, asks) in CLIENTS.into_iter().zip(asks) {
         let client = view.clients.iter().find(|client| client.client == name);
         let client = client.ok_or_else(|| format!("/clients does not have {name}"))?;
-        if client.used + client.refused != u64::from(asks) {
+        if u64::from(client.used) + client.refused != u64::from(asks) {
             println!("{cycle:5}  the machine was too busy: the requests were not in one cycle");
             return Ok(());
         }
-        clients.push(client);
-    }
-    let mut row = format!("{cycle:5}  ");
-    for ((client, asks), total) in clients.into_iter().zip(asks).zip(totals) {
         write!(row, "{asks:6} {:6} {:6}  ", client.size, client.used)?;
-        if asks <= DEFAULT {
-            total.asked += u64::from(asks);
-            total.refused += client.refused;
-        }
+        refused.push(client.refused);
     }
     println!("{}", row.trim_end());
+    for ((client, asks), refused) in clients.iter_mut().zip(asks).zip(refused) {
+        if asks <= DEFAULT {
+            client.asked_inside += u64::from(asks);
+            client.refused_inside += refused;
+        }
+    }
     Ok(())
 }
 
-fn summary(totals: &[Total; 4], clients: &[Client]) {
+fn summary(clients: &[Client]) {
     println!();
-    for (total, client) in totals.iter().zip(clients) {
-        let Client {
-            name,
-            passed,
-            refused,
-            ..
-        } = client;
-        print!("{name}: {passed} passed, {refused} refused.");
-        let Total { asked, refused } = total;
-        if *asked > 0 {
+    for client in clients {
+        let (passed, refused) = (client.passed, client.refused);
+        print!("{}: {passed} passed, {refused} refused.", client.name);
+        let (asked, refused) = (client.asked_inside, client.refused_inside);
+        if asked > 0 {
             print!(
                 " In cycles in which it asked for at most {DEFAULT}: {refused} of {asked} refused."
             );
@@ -286,21 +269,18 @@ async fn upstream() -> io::Result<SocketAddr> {
 }
 
 /// The child process. It ends when this is dropped.
-struct Sidecar {
-    child: Child,
-    listen: SocketAddr,
-    admin: SocketAddr,
-}
+struct Sidecar(Child);
 
 impl Sidecar {
-    fn start(demo: &Demo, upstream: SocketAddr) -> Result<Self, Failure> {
+    /// With its addresses for clients and operators.
+    fn start(demo: &Demo, upstream: SocketAddr) -> Result<(Self, [SocketAddr; 2]), Failure> {
         let mut command = Command::new(env::current_exe()?);
         for (name, _) in env::vars_os() {
             if name.to_string_lossy().starts_with("PACELINE_") {
                 command.env_remove(name);
             }
         }
-        let mut child = command
+        let child = command
             .args(["--listen", &demo.listen.to_string()])
             .args(["--admin", &demo.admin.to_string()])
             .args(["--upstream", &format!("http://{upstream}")])
@@ -312,15 +292,9 @@ impl Sidecar {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
-        let stdout = child.stdout.take();
-        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut sidecar = Self {
-            child,
-            listen: unknown,
-            admin: unknown,
-        };
+        let mut sidecar = Self(child);
         let mut ready = String::new();
-        if let Some(stdout) = stdout {
+        if let Some(stdout) = sidecar.0.stdout.take() {
             BufReader::new(stdout).read_line(&mut ready)?;
         }
         let address = |after: &str| {
@@ -328,17 +302,16 @@ impl Sidecar {
             rest.split(',').next()?.parse().ok()
         };
         // It has written to standard error why it does not run.
-        let not_ready = "the sidecar did not start";
-        sidecar.listen = address("listening on ").ok_or(not_ready)?;
-        sidecar.admin = address("admin on ").ok_or(not_ready)?;
-        Ok(sidecar)
+        let addresses = address("listening on ").zip(address("admin on "));
+        let (listen, admin) = addresses.ok_or("the sidecar did not start")?;
+        Ok((sidecar, [listen, admin]))
     }
 }
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -348,6 +321,9 @@ struct Client {
     connection: SendRequest<Empty<Bytes>>,
     passed: u32,
     refused: u32,
+    /// Requests in the cycles in which it asked for at most its default.
+    asked_inside: u64,
+    refused_inside: u64,
 }
 
 impl Client {
@@ -357,6 +333,8 @@ impl Client {
             connection: connect(sidecar).await?,
             passed: 0,
             refused: 0,
+            asked_inside: 0,
+            refused_inside: 0,
         })
     }
 
@@ -388,27 +366,6 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, Failu
 }
 
 /// What `/clients` says of the cycle.
-#[derive(Debug, Deserialize)]
-struct View {
-    cycle_ms: u64,
-    elapsed_ms: u64,
-    clients: Vec<ClientView>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ClientView {
-    client: String,
-    size: u32,
-    used: u64,
-    refused: u64,
-}
-
-impl View {
-    fn until_next(&self) -> Duration {
-        Duration::from_millis(self.cycle_ms.saturating_sub(self.elapsed_ms))
-    }
-}
-
 async fn view(admin: SocketAddr) -> Result<View, Failure> {
     let mut operator = connect(admin).await?;
     let request = Request::get("/clients")

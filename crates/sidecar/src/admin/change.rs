@@ -16,7 +16,7 @@ use crate::state::Sidecar;
 use super::PATIENCE;
 use super::access::media_type;
 use super::answer::{self, Answer, problem};
-use super::view::{MODES, mode_name};
+use super::view::percent;
 
 /// The largest body of a change.
 const BODY_BYTES: usize = 4 * 1024;
@@ -28,7 +28,7 @@ type Refusal = (StatusCode, String);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Change {
-    mode: Option<String>,
+    mode: Option<Mode>,
     /// The enforced part of the clients, in percent.
     share: Option<u32>,
 }
@@ -55,22 +55,16 @@ pub(super) async fn reload(sidecar: &Sidecar, request: Request<Incoming>) -> Ans
 }
 
 fn apply(sidecar: &Sidecar, change: &Change) -> Result<Value, Refusal> {
-    let mode = match &change.mode {
-        Some(name) => Some(mode_of(name)?),
-        None => None,
-    };
     let share = change.share.map(Share::try_percent).transpose();
     let share = share.map_err(|error| bad(format!("share: {error}")))?;
-    if mode.is_none() && share.is_none() {
+    if change.mode.is_none() && share.is_none() {
         return Err(bad("there is neither mode nor share"));
     }
-    let config = sidecar.change_config(|config| {
-        config.mode = mode.unwrap_or(config.mode);
-        config.enforced = share.unwrap_or(config.enforced);
-    });
-    let (mode, share) = (mode_name(config.mode), percent(config.enforced));
+    let config = sidecar.change_config(|config| config.change(change.mode, share));
+    let now = json!({ "mode": config.mode, "share": percent(config.enforced) });
+    let (mode, share) = (now["mode"].as_str(), now["share"].as_f64());
     tracing::info!(mode, share, "the mode was changed");
-    Ok(json!({ "mode": mode, "share": share }))
+    Ok(now)
 }
 
 async fn read(request: Request<Incoming>) -> Result<Change, Refusal> {
@@ -125,21 +119,6 @@ fn form(body: &Bytes) -> Result<Value, String> {
         }
     }
     Ok(Value::Object(fields))
-}
-
-fn mode_of(name: &str) -> Result<Mode, Refusal> {
-    let known = MODES.into_iter().find(|mode| mode_name(*mode) == name);
-    known.ok_or_else(|| {
-        bad(format!(
-            "mode {name:?} has to be {}",
-            MODES.map(mode_name).join(", ")
-        ))
-    })
-}
-
-/// Of ten thousandths, which a configuration may have.
-fn percent(share: Share) -> f64 {
-    f64::from(share.ten_thousandths()) / 100.0
 }
 
 fn bad(detail: impl Into<String>) -> Refusal {

@@ -23,8 +23,8 @@ const LEAST: Duration = Duration::from_millis(50);
 /// The body of `/events`: one event at once, then one at the start of each cycle and at least twice a second. It ends with the event
 /// that says that the sidecar drains.
 ///
-/// **Holds** no event: each is made when the connection has room for it. A slow reader misses events, and [`Stall`](super::stall::Stall)
-/// ends a connection that takes nothing.
+/// **Holds** no event: each is made when the connection has room for it. A slow reader misses events, and a connection that takes
+/// nothing ends after [`PATIENCE`](super::PATIENCE).
 #[derive(Debug)]
 pub(super) struct Events {
     sidecar: Arc<Sidecar>,
@@ -60,16 +60,11 @@ impl Body for Events {
         ready!(this.timer.poll_elapsed(cx));
         let view = View::of(&this.sidecar).of_the_busiest();
         this.is_over = view.is_draining;
-        this.timer.arm(next(&view));
+        // Just after the start of the next cycle, if that comes soon.
+        let start = view.until_next().saturating_add(Duration::from_millis(1));
+        this.timer.arm(start.clamp(LEAST, PERIOD));
         Poll::Ready(Some(Ok(Frame::data(event(&view)))))
     }
-}
-
-/// Just after the start of the next cycle, if that comes soon.
-fn next(view: &View) -> Duration {
-    let left = view.cycle_ms.saturating_sub(view.elapsed_ms);
-    let start = Duration::from_millis(left.saturating_add(1));
-    start.clamp(LEAST, PERIOD)
 }
 
 fn event(view: &View) -> Bytes {

@@ -2,27 +2,28 @@
 
 use std::fmt::{Error, Write};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeCounterValue, EncodeMetric, NoLabelSet,
-};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::config::Mode;
 use crate::proxy::Histogram;
 use crate::state::Sidecar;
 
 use super::answer::{Answer, of_type, problem};
 use super::process;
-use super::view::{ClientView, MODES, View, mode_name};
+use super::view::{ClientView, View};
 
 const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -79,107 +80,107 @@ impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let view = View::of(&self.0);
         let counts = &self.0.counts;
+        let count = |count: &AtomicU64| ConstCounter::new(count.load(Relaxed));
+        let times = &self.0.times;
         let mut families = Families(encoder);
         families.clients(&view.clients)?;
-        families.counters(
+        families.by(
+            "outcome",
             "paceline_requests",
             "Requests by what became of them, each once.",
-            "outcome",
             [
-                ("answered", count(&self.0.times.added)),
-                ("refused", counts.refused.load(Relaxed)),
-                ("anonymous", counts.anonymous.load(Relaxed)),
-                ("shed", counts.shed.load(Relaxed)),
-                ("bad_request", counts.bad_requests.load(Relaxed)),
-                ("upstream_failed", counts.upstream_failed.load(Relaxed)),
-                ("upstream_late", counts.upstream_late.load(Relaxed)),
-                ("cancelled", counts.cancelled.load(Relaxed)),
+                ("answered", ConstCounter::new(all(&times.added))),
+                ("refused", count(&counts.refused)),
+                ("anonymous", count(&counts.anonymous)),
+                ("shed", count(&counts.shed)),
+                ("bad_request", count(&counts.bad_requests)),
+                ("upstream_failed", count(&counts.upstream_failed)),
+                ("upstream_late", count(&counts.upstream_late)),
+                ("cancelled", count(&counts.cancelled)),
             ],
         )?;
-        families.counter(
+        families.one(
             "paceline_anonymous_passed",
             "Requests without a valid client id that passed, since the share is not enforced for them.",
-            counts.anonymous_passed.load(Relaxed),
+            &count(&counts.anonymous_passed),
         )?;
-        families.counter(
+        families.one(
             "paceline_retries",
             "Requests sent again, since a kept connection to the upstream had ended.",
-            counts.retried.load(Relaxed),
+            &count(&counts.retried),
         )?;
-        families.gauge(
+        families.one(
             "paceline_capacity",
             "Requests that all clients together may pass in a cycle.",
-            f64::from(view.capacity),
+            &ConstGauge::new(view.capacity),
         )?;
-        families.gauge(
+        families.one(
             "paceline_cycle_duration_seconds",
             "The length of a cycle.",
-            f64::from(u32::try_from(view.cycle_ms).unwrap_or(u32::MAX)) / 1_000.0,
+            &ConstGauge::new(Duration::from_millis(view.cycle_ms).as_secs_f64()),
         )?;
-        families.histogram(
+        families.times(
             "paceline_added",
             "The time that requests spent in the sidecar.",
-            &self.0.times.added,
+            &times.added,
         )?;
-        families.histogram(
+        families.times(
             "paceline_upstream",
             "The time from a request to the upstream to the head of its response.",
-            &self.0.times.upstream,
+            &times.upstream,
         )?;
-        families.counter("paceline_cycles", "Cycles that have ended.", view.cycle)?;
-        families.gauge(
+        families.one(
+            "paceline_cycles",
+            "Cycles that have ended.",
+            &ConstCounter::new(view.cycle),
+        )?;
+        families.one(
             "paceline_connections",
             "Connections of clients, upgraded ones included.",
-            f64::from(u32::try_from(counts.connections.load(Relaxed)).unwrap_or(u32::MAX)),
+            &ConstGauge::new(counts.connections.load(Relaxed)),
         )?;
-        families.counters(
+        families.by(
+            "reason",
             "paceline_connections_refused",
             "Connections closed at once, since there were too many, of all addresses or of one.",
-            "reason",
             [
-                ("all", counts.connections_refused.load(Relaxed)),
-                ("address", counts.address_refused.load(Relaxed)),
+                ("all", count(&counts.connections_refused)),
+                ("address", count(&counts.address_refused)),
             ],
         )?;
-        families.counter(
+        families.one(
             "paceline_connections_late",
             "Connections and streams cut, since the client was silent or read nothing for too long.",
-            counts.connections_late.load(Relaxed),
+            &count(&counts.connections_late),
         )?;
-        families.counters(
+        families.by(
+            "outcome",
             "paceline_config_reloads",
             "Reloads of the configuration, and how they ended.",
-            "outcome",
             [
-                ("done", counts.reloads.load(Relaxed)),
-                ("refused", counts.reloads_refused.load(Relaxed)),
+                ("done", count(&counts.reloads)),
+                ("refused", count(&counts.reloads_refused)),
             ],
         )?;
-        families.gauges(
+        families.by(
+            "mode",
             "paceline_mode",
             "1 for the mode in force.",
-            "mode",
-            MODES.map(|mode| (mode_name(mode), f64::from(u8::from(mode == view.mode)))),
+            Mode::NAMES.map(|(name, mode)| (name, ConstGauge::new(u32::from(mode == view.mode)))),
         )?;
-        families.gauge(
+        families.one(
             "paceline_enforced_ratio",
             "The part of the clients for which the share is enforced in mode enforce.",
-            view.enforced / 100.0,
+            &ConstGauge::new(view.enforced / 100.0),
         )?;
         process::encode(&mut families)?;
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        let help = "The version of the sidecar.";
-        let kind = build.metric_type();
-        build.encode(
-            families
-                .0
-                .encode_descriptor("paceline_build", help, None, kind)?,
-        )
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        families.one("paceline_build", "The version of the sidecar.", &version)
     }
 }
 
-/// All times that were recorded.
-fn count(times: &Histogram) -> u64 {
+/// The number of times that were recorded.
+fn all(times: &Histogram) -> u64 {
     times.buckets().map(|(_, count)| count).sum()
 }
 
@@ -187,37 +188,65 @@ fn count(times: &Histogram) -> u64 {
 pub(super) struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
+    /// A family with one sample.
+    pub(super) fn one(
+        &mut self,
+        name: &str,
+        help: &str,
+        metric: &impl EncodeMetric,
+    ) -> Result<(), Error> {
+        let kind = metric.metric_type();
+        metric.encode(self.0.encode_descriptor(name, help, None, kind)?)
+    }
+
+    /// A family with a sample for each value of a label.
+    fn by<M: EncodeMetric + TypedMetric>(
+        &mut self,
+        label: &str,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (impl AsRef<str>, M)>,
+    ) -> Result<(), Error> {
+        let mut family = self.0.encode_descriptor(name, help, None, M::TYPE)?;
+        for (value, metric) in samples {
+            metric.encode(family.encode_family(&[(label, value.as_ref())])?)?;
+        }
+        Ok(())
+    }
+
     fn clients(&mut self, clients: &[ClientView]) -> Result<(), Error> {
-        self.of_clients(
-            "paceline_client_size",
-            "Requests that a client may pass in this cycle.",
-            clients,
-            |client| client.size,
-        )?;
-        self.of_clients(
-            "paceline_client_demand",
-            "Requests that a client attempted in the last cycle.",
-            clients,
-            |client| client.demand,
-        )?;
-        self.of_clients(
-            "paceline_client_lent",
-            "Requests of its default that a client lends in this cycle.",
-            clients,
-            |client| client.lent,
-        )?;
-        self.of_clients(
-            "paceline_client_borrowed",
-            "Requests above its default that a client borrows in this cycle.",
-            clients,
-            |client| client.borrowed,
-        )?;
-        let none = ConstCounter::new(0_u64);
+        type Read = fn(&ClientView) -> u32;
+        let gauges: [(&str, &str, Read); 4] = [
+            (
+                "paceline_client_size",
+                "Requests that a client may pass in this cycle.",
+                |client| client.size,
+            ),
+            (
+                "paceline_client_demand",
+                "Requests that a client attempted in the last cycle.",
+                |client| client.demand,
+            ),
+            (
+                "paceline_client_lent",
+                "Requests of its default that a client lends in this cycle.",
+                |client| client.lent,
+            ),
+            (
+                "paceline_client_borrowed",
+                "Requests above its default that a client borrows in this cycle.",
+                |client| client.borrowed,
+            ),
+        ];
+        for (name, help, read) in gauges {
+            let samples = clients.iter();
+            let samples = samples.map(|each| (each.client.as_str(), ConstGauge::new(read(each))));
+            self.by("client", name, help, samples)?;
+        }
         let help = "Requests of a client since it came, by what the share decided.";
-        let kind = none.metric_type();
-        let mut family = self
-            .0
-            .encode_descriptor("paceline_client_requests", help, None, kind)?;
+        let kind = MetricType::Counter;
+        let name = "paceline_client_requests";
+        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
         for client in clients {
             for (outcome, count) in [
                 ("passed", client.passed_total),
@@ -230,36 +259,7 @@ impl Families<'_> {
         Ok(())
     }
 
-    fn of_clients(
-        &mut self,
-        name: &str,
-        help: &str,
-        clients: &[ClientView],
-        read: fn(&ClientView) -> u32,
-    ) -> Result<(), Error> {
-        let samples = clients.iter();
-        let samples = samples.map(|client| (client.client.as_str(), f64::from(read(client))));
-        self.gauges(name, help, "client", samples)
-    }
-
-    pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) -> Result<(), Error> {
-        let gauge = ConstGauge::new(value);
-        let kind = gauge.metric_type();
-        gauge.encode(self.0.encode_descriptor(name, help, None, kind)?)
-    }
-
-    pub(super) fn counter(
-        &mut self,
-        name: &str,
-        help: &str,
-        value: impl EncodeCounterValue,
-    ) -> Result<(), Error> {
-        let counter = ConstCounter::new(value);
-        let kind = counter.metric_type();
-        counter.encode(self.0.encode_descriptor(name, help, None, kind)?)
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, times: &Histogram) -> Result<(), Error> {
+    fn times(&mut self, name: &str, help: &str, times: &Histogram) -> Result<(), Error> {
         let kind = MetricType::Histogram;
         let seconds = Some(&Unit::Seconds);
         let mut encoder = self.0.encode_descriptor(name, help, seconds, kind)?;
@@ -267,37 +267,5 @@ impl Families<'_> {
         // The count is that of the buckets, also while requests are recorded.
         let count = buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(times.sum(), count, &buckets, None)
-    }
-
-    fn gauges(
-        &mut self,
-        name: &str,
-        help: &str,
-        label: &str,
-        samples: impl IntoIterator<Item = (impl AsRef<str>, f64)>,
-    ) -> Result<(), Error> {
-        let kind = ConstGauge::new(0.0).metric_type();
-        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
-        for (value_of_label, value) in samples {
-            let labels = [(label, value_of_label.as_ref())];
-            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    fn counters(
-        &mut self,
-        name: &str,
-        help: &str,
-        label: &str,
-        samples: impl IntoIterator<Item = (impl AsRef<str>, u64)>,
-    ) -> Result<(), Error> {
-        let kind = ConstCounter::new(0_u64).metric_type();
-        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
-        for (value_of_label, value) in samples {
-            let labels = [(label, value_of_label.as_ref())];
-            ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
     }
 }

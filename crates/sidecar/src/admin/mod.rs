@@ -10,7 +10,6 @@ mod metrics;
 mod page;
 mod process;
 mod ready;
-mod stall;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -18,6 +17,7 @@ mod view;
 use std::convert::Infallible;
 use std::future::pending;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,14 +31,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, yield_now};
 use tokio::time::timeout;
+use tokio_io_timeout::TimeoutWriter;
 
 use crate::state::Sidecar;
 
 use self::answer::{Answer, problem};
 use self::events::Events;
 use self::ready::Readiness;
-use self::stall::Stall;
-use self::view::View;
+pub(crate) use self::view::View;
 
 /// Until the head of a request is complete.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
@@ -138,10 +138,18 @@ async fn connection(admin: &Admin, stream: TcpStream, peer: SocketAddr, has_plac
         .header_read_timeout(HEAD_WITHIN)
         .keep_alive(false)
         .max_header_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(Stall::new(stream, PATIENCE)), service);
+        .serve_connection(TokioIo::new(with_patience(stream)), service);
     if let Err(error) = served.await {
         tracing::debug!(%error, %peer, "a connection to the admin port broke");
     }
+}
+
+/// A connection on which a write that makes no progress for some time fails. A peer that does not read `/events` would keep its
+/// connection for ever.
+fn with_patience(stream: TcpStream) -> Pin<Box<TimeoutWriter<TcpStream>>> {
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(PATIENCE));
+    Box::pin(stream)
 }
 
 impl Admin {

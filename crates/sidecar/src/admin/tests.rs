@@ -4,22 +4,21 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream as Peer;
 
 use paceline::time::Clock;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 
-use crate::config::{Config, Source, Upstream};
+use crate::config::{Config, Source};
 
 use super::*;
 
 /// The admin port of a new sidecar that knows this number of clients.
 fn port(clients: u32) -> SocketAddr {
-    let upstream = Upstream {
-        authority: "127.0.0.1:1".parse().unwrap(),
-        is_h2c: false,
-    };
     let address = "127.0.0.1:0".parse().unwrap();
-    let mut config = Config::new(address, upstream, 40, Duration::from_secs(1));
+    let mut config = Config::defaults();
+    config.listen = address;
+    config.upstream.authority = "127.0.0.1:1".parse().unwrap();
+    config.fair.cycle = Duration::from_secs(1);
     config.fair.max_clients = clients.max(1);
     let sidecar = Sidecar::new(config, Source::default()).unwrap();
     for client in 0..clients {
@@ -211,4 +210,41 @@ async fn a_slow_scrape_is_not_cut_for_other_connections() {
         drop(silent);
     })
     .await;
+}
+
+async fn pair() -> (impl AsyncWrite + Unpin, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (with_patience(accepted.unwrap().0), peer.unwrap())
+}
+
+/// Writes until the peer's buffers are full.
+async fn fill(stream: &mut (impl AsyncWrite + Unpin)) {
+    let block = vec![0; 64 * 1024];
+    let soon = Duration::from_secs(1);
+    while timeout(soon, stream.write(&block)).await.is_ok() {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_makes_no_progress_fails() {
+    let (mut stream, _peer) = pair().await;
+    fill(&mut stream).await;
+    let error = stream.write(b"x").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_reads_at_last_is_not_cut() {
+    let (mut stream, mut peer) = pair().await;
+    fill(&mut stream).await;
+    let mut buffer = vec![0; 1024 * 1024];
+    for _ in 0..4 {
+        // Of the 10 s, 1 s is over.
+        let soon = Duration::from_secs(1);
+        while timeout(soon, peer.read(&mut buffer)).await.is_ok() {}
+        fill(&mut stream).await;
+    }
+    let error = stream.write(b"x").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use paceline::limiter::{ClientShare, Fair, FairCycle};
-use serde::{Serialize, Serializer};
+use paceline::limiter::{ClientShare, Fair, FairCycle, Share};
+use serde::{Deserialize, Serialize};
 
 use crate::config::Mode;
 use crate::state::Sidecar;
@@ -15,15 +15,14 @@ const BUSIEST: usize = 50;
 const OTHERS: &str = "(other clients)";
 
 /// The share at one instant.
-#[derive(Debug, Serialize)]
-pub(super) struct View {
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct View {
     /// How many cycles were before this one.
     pub(super) cycle: u64,
     /// How long the cycle lasts, and how much of it is over.
     pub(super) cycle_ms: u64,
     pub(super) elapsed_ms: u64,
     pub(super) capacity: u32,
-    #[serde(serialize_with = "mode_as_name")]
     pub(super) mode: Mode,
     /// The part of the clients for which the share is enforced, in percent.
     pub(super) enforced: f64,
@@ -31,11 +30,11 @@ pub(super) struct View {
     /// The number of clients that are known, and their sums. `clients` may have fewer.
     pub(super) known: usize,
     pub(super) sums: Sums,
-    pub(super) clients: Vec<ClientView>,
+    pub(crate) clients: Vec<ClientView>,
 }
 
 /// The sums over all clients.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct Sums {
     size: u64,
     demand: u64,
@@ -47,16 +46,16 @@ pub(super) struct Sums {
 }
 
 /// One client in it. Counts are requests.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct ClientView {
-    pub(super) client: String,
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct ClientView {
+    pub(crate) client: String,
     /// What it may pass in this cycle.
-    pub(super) size: u32,
+    pub(crate) size: u32,
     /// What it attempted in the last cycle.
     pub(super) demand: u32,
     /// Permits passed and refused in this cycle.
-    pub(super) used: u32,
-    pub(super) refused: u64,
+    pub(crate) used: u32,
+    pub(crate) refused: u64,
     pub(super) lent: u32,
     pub(super) borrowed: u32,
     pub(super) waiting: u64,
@@ -75,12 +74,17 @@ impl View {
             elapsed_ms: millis(cycle.began_ago),
             capacity: cycle.capacity,
             mode: config.mode,
-            enforced: f64::from(config.enforced.ten_thousandths()) / 100.0,
+            enforced: percent(config.enforced),
             is_draining: sidecar.is_draining(),
             known: clients.len(),
             sums: Sums::of(&clients),
             clients,
         }
+    }
+
+    /// The time until the next cycle.
+    pub(crate) fn until_next(&self) -> Duration {
+        Duration::from_millis(self.cycle_ms.saturating_sub(self.elapsed_ms))
     }
 
     /// The same with the busiest clients only, busiest first.
@@ -105,6 +109,11 @@ fn read(fair: &Fair<String>) -> (FairCycle, Vec<ClientView>) {
         (cycle, shares) = (after, fair.shares());
     }
     (cycle, shares.into_iter().map(ClientView::from).collect())
+}
+
+/// Of ten thousandths, which a configuration may have.
+pub(super) fn percent(share: Share) -> f64 {
+    f64::from(share.ten_thousandths()) / 100.0
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -142,22 +151,4 @@ impl Sums {
         }
         sums
     }
-}
-
-pub(super) const MODES: [Mode; 3] = [Mode::Enforce, Mode::Passthrough, Mode::Off];
-
-pub(super) fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Passthrough => "passthrough",
-        Mode::Off => "off",
-    }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn mode_as_name<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(mode_name(*mode))
 }

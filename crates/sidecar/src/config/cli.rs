@@ -1,17 +1,17 @@
 //! The command line, and what it is answered with.
 
-use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
 use std::process::{ExitCode, exit};
 
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::demo::Demo;
 
 use super::Config;
-use super::settings::{Draft, GROUPS, PREFIX, settings};
-use super::source::{CLIENTS, CONFIG, Errors, Reading, Source, without_passwords};
+use super::reading::{CLIENTS, Reading};
+use super::settings::{PREFIX, SETTINGS, Setting};
+use super::source::{CONFIG, Errors, Source, without_passwords};
 use super::value::{Form, quoted};
 
 /// What the command line asks for.
@@ -31,7 +31,9 @@ pub(crate) enum Task {
 
 /// Reads the command line, the environment and the file. Answers `--help`, `--version` and `--check`, and prints what is wrong.
 pub(crate) fn task() -> Task {
-    let cli = Cli::try_parse().unwrap_or_else(|error| {
+    let matches = with_settings(Cli::command()).try_get_matches();
+    let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = parsed.unwrap_or_else(|error| {
         let text = error.to_string();
         let shown = without_passwords(&text);
         if shown == text {
@@ -43,30 +45,19 @@ pub(crate) fn task() -> Task {
     if let Some(Subcommands::Demo(demo)) = cli.command {
         return Task::Demo(demo);
     }
-    let is_check = cli.check;
-    match load(cli) {
-        Err(Errors(errors)) => {
-            for error in errors {
-                eprintln!("error: {error}");
-            }
-            Task::Done(ExitCode::from(2))
+    load(&cli, &matches).unwrap_or_else(|Errors(errors)| {
+        for error in errors {
+            eprintln!("error: {error}");
         }
-        Ok((source, reading, warnings)) if is_check => {
-            for warning in warnings {
-                eprintln!("warning: {warning}");
-            }
-            print!("{}", report(&source, &reading));
-            Task::Done(ExitCode::SUCCESS)
-        }
-        Ok((source, reading, warnings)) => Task::Serve {
-            config: Box::new(reading.draft.finish()),
-            source,
-            warnings,
-        },
-    }
+        Task::Done(ExitCode::from(2))
+    })
 }
 
-fn load(cli: Cli) -> Result<(Source, Reading, Vec<String>), Errors> {
+fn load(cli: &Cli, matches: &ArgMatches) -> Result<Task, Errors> {
+    let flags = SETTINGS.iter().filter_map(|setting| {
+        let value = matches.get_one::<String>(setting.key)?;
+        Some((setting.key, value.clone()))
+    });
     let mut errors = Vec::new();
     let mut variables = Vec::new();
     for (name, value) in env::vars_os() {
@@ -77,27 +68,34 @@ fn load(cli: Cli) -> Result<(Source, Reading, Vec<String>), Errors> {
             Err(_) => {}
         }
     }
-    if !errors.is_empty() {
-        return Err(Errors(errors));
-    }
-    let (source, mut warnings) = Source::new(cli.given.0, variables, cli.config)?;
+    Errors::or(errors, ())?;
+    let (source, mut warnings) = Source::new(flags.collect(), variables, cli.config.clone())?;
     let text = source.text();
-    let reading = source.load_text(&text)?;
+    let (config, reading) = source.load(&text)?;
+    warnings.extend_from_slice(&reading.warnings);
+    if cli.check {
+        for warning in warnings {
+            eprintln!("warning: {warning}");
+        }
+        print!("{}", report(&source, &config, &reading));
+        return Ok(Task::Done(ExitCode::SUCCESS));
+    }
     *source.seen() = text.ok();
-    warnings.extend(reading.warnings.iter().cloned());
-    Ok((source, reading, warnings))
+    Ok(Task::Serve {
+        config: Box::new(config),
+        source,
+        warnings,
+    })
 }
 
 /// The configuration as a file, with the origin of each value as a comment.
-pub(super) fn report(source: &Source, reading: &Reading) -> String {
+pub(super) fn report(source: &Source, config: &Config, reading: &Reading<'_>) -> String {
     let mut lines = Vec::new();
-    for setting in settings() {
-        let key = setting.key;
-        let form = (setting.field)(&mut reading.draft.clone()).form();
-        let value = form.in_file(&reading.draft.show(setting));
-        lines.push((format!("{key} = {value}"), key.to_owned()));
+    for Setting { key, .. } in &*SETTINGS {
+        let line = format!("{key} = {}", config.shown[key].in_file());
+        lines.push((line, (*key).to_owned()));
     }
-    for (id, terms) in &reading.draft.config.terms {
+    for (id, terms) in &config.terms {
         let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         let name = if id.bytes().all(is_bare) {
             id.clone()
@@ -141,9 +139,6 @@ struct Cli {
     /// Check the configuration, print it with the origin of each value, and exit with 0, or with 2 if it is wrong
     #[arg(long)]
     check: bool,
-
-    #[command(flatten)]
-    given: Given,
 }
 
 const AFTER_HELP: &str = "\
@@ -164,56 +159,30 @@ enum Subcommands {
     Demo(Demo),
 }
 
-/// The settings that were given as flags, by their key.
-#[derive(Debug)]
-struct Given(BTreeMap<&'static str, String>);
-
-impl Args for Given {
-    fn augment_args(mut command: Command) -> Command {
-        let mut draft = Draft::new();
-        for (heading, settings) in GROUPS {
-            for setting in *settings {
-                let default = match (setting.is_required, draft.show(setting)) {
-                    (true, _) => " [required]".to_owned(),
-                    (false, empty) if empty.is_empty() => String::new(),
-                    (false, default) => format!(" [default: {default}]"),
-                };
-                let value = (setting.field)(&mut draft);
-                let arg = Arg::new(setting.key)
-                    .long(setting.key)
-                    .value_name(value.placeholder())
-                    .allow_hyphen_values(true)
-                    .help(format!("{}{default}", setting.help))
-                    .help_heading(*heading);
-                command = command.arg(match value.form() {
-                    // `--carry` alone is `--carry=true`.
-                    Form::Switch => arg
-                        .num_args(0..=1)
-                        .require_equals(true)
-                        .default_missing_value("true"),
-                    _ => arg,
-                });
-            }
+/// A flag for each setting, in groups.
+fn with_settings(command: Command) -> Command {
+    let defaults = Config::defaults();
+    let flags = SETTINGS.iter().map(|setting| {
+        let shown = &defaults.shown[setting.key];
+        let default = match shown.text.as_str() {
+            _ if setting.is_required() => " [required]".to_owned(),
+            "" => String::new(),
+            default => format!(" [default: {default}]"),
+        };
+        let flag = Arg::new(setting.key)
+            .long(setting.key)
+            .value_name(shown.placeholder)
+            .allow_hyphen_values(true)
+            .help(format!("{}{default}", setting.help))
+            .help_heading(setting.heading);
+        match shown.form {
+            // `--carry` alone is `--carry=true`.
+            Form::Switch => flag
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true"),
+            _ => flag,
         }
-        command
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for Given {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = settings().filter_map(|setting| {
-            let value = matches.get_one::<String>(setting.key)?;
-            Some((setting.key, value.clone()))
-        });
-        Ok(Self(given.collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
+    });
+    command.args(flags)
 }

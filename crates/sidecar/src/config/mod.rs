@@ -1,7 +1,8 @@
 //! What the sidecar is told: flags over environment over a TOML file over defaults.
 
-mod check;
+mod build;
 mod cli;
+mod reading;
 mod reload;
 mod settings;
 mod source;
@@ -17,10 +18,12 @@ use std::time::Duration;
 
 use paceline::fair::{Division, FairShare, Newcomers};
 use paceline::limiter::Share;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cli::{Task, task};
 pub(crate) use self::reload::{reload, watch};
 pub(crate) use self::source::Source;
+use self::value::Shown;
 pub(crate) use self::value::duration;
 
 /// A configuration that was checked. A reload replaces it as a whole.
@@ -64,6 +67,8 @@ pub(crate) struct Config {
     pub(crate) log: tracing::Level,
     /// Whether the log is in JSON. Not changed by a reload.
     pub(crate) log_json: bool,
+    /// Each setting as text, by its key.
+    shown: BTreeMap<&'static str, Shown>,
 }
 
 /// Where requests go.
@@ -144,7 +149,8 @@ pub(crate) enum Anonymous {
 }
 
 /// Whether the share is enforced.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
     /// Requests above it are refused.
     Enforce,
@@ -152,6 +158,14 @@ pub(crate) enum Mode {
     Passthrough,
     /// It is not asked.
     Off,
+}
+
+impl Mode {
+    pub(crate) const NAMES: [(&str, Self); 3] = [
+        ("enforce", Self::Enforce),
+        ("passthrough", Self::Passthrough),
+        ("off", Self::Off),
+    ];
 }
 
 /// A bound on the requests under way.
@@ -216,62 +230,12 @@ pub(crate) struct Drain {
 }
 
 impl Config {
-    /// The default values.
-    #[must_use]
-    pub(crate) fn new(
-        listen: SocketAddr,
-        upstream: Upstream,
-        capacity: u32,
-        cycle: Duration,
-    ) -> Self {
-        let seconds = Duration::from_secs;
-        Self {
-            listen,
-            admin: SocketAddr::from(([127, 0, 0, 1], 9102)),
-            admin_token_file: None,
-            upstream,
-            cores: 1,
-            fair: Fair {
-                capacity,
-                cycle,
-                reservation: Share::percent(10),
-                is_max_min: false,
-                early_cycles: Some(1),
-                max_clients: 1_000,
-                is_known_only: false,
-                forgetting_after: 10,
-                has_carry: false,
-            },
-            terms: BTreeMap::new(),
-            client: Client::Header(http::HeaderName::from_static("x-client-id")),
-            anonymous: Anonymous::Refuse,
-            mode: Mode::Enforce,
-            enforced: Share::FULL,
-            headers_on_success: true,
-            concurrency: None,
-            shed: None,
-            timeouts: Timeouts {
-                head: seconds(10),
-                between: seconds(60),
-                body: seconds(30),
-                connect: seconds(1),
-                response: seconds(30),
-                upstream_idle: seconds(4),
-            },
-            bounds: Bounds {
-                head_bytes: 32 * 1024,
-                fields: 100,
-                connections: 10_000,
-                of_address: None,
-                streams: 250,
-            },
-            drain: Drain {
-                announce: seconds(5),
-                finish: seconds(25),
-            },
-            log: tracing::Level::INFO,
-            log_json: false,
-        }
+    /// Changes the mode, the enforced part of the clients, or both, until the next reload.
+    pub(crate) fn change(&mut self, mode: Option<Mode>, enforced: Option<Share>) {
+        self.mode = mode.unwrap_or(self.mode);
+        self.enforced = enforced.unwrap_or(self.enforced);
+        self.shown.insert("mode", Shown::of(&self.mode));
+        self.shown.insert("enforced", Shown::of(&self.enforced));
     }
 
     /// The parameters of the limit.

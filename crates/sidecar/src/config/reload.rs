@@ -1,15 +1,16 @@
 //! A new configuration while the sidecar serves.
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Config;
-use super::settings::{Draft, settings};
-use super::source::{CLIENTS, Errors, Reading, Source};
+use super::reading::{CLIENTS, Reading};
+use super::settings::SETTINGS;
+use super::source::{Errors, Source};
 use crate::state::Sidecar;
 
 /// How often [`watch`] looks at the file.
@@ -25,13 +26,12 @@ pub(crate) fn reload(sidecar: &Sidecar, source: &Source) -> Result<(), Errors> {
     // It is locked until the end, so that of two reloads the one with the older contents is not the last.
     let mut seen = source.seen();
     let text = source.text();
-    let result = source.load_text(&text).and_then(|reading| {
-        let config = reading.draft.clone().finish();
-        let changes = source.changes(&sidecar.config(), &config, &reading)?;
+    let result = source.load(&text).and_then(|(config, reading)| {
+        let changes = changes(&sidecar.config(), &config, &reading)?;
         sidecar.set_config(config).map_err(|error| {
             let cause = error.source().map(|cause| format!(": {cause}"));
             let error = format!("{error}{}", cause.unwrap_or_default());
-            Errors(vec![source.named("shed", reading.origin("shed"), &error)])
+            Errors(vec![reading.blamed(&["shed"]).1 + &error])
         })?;
         Ok((changes, reading.warnings))
     });
@@ -68,47 +68,32 @@ pub(crate) async fn watch(sidecar: Arc<Sidecar>, source: Arc<Source>) {
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
-        if source.has_changed() {
+        if *source.seen() != source.text().ok() {
             // The log has it.
             let _ = reload(&sidecar, &source);
         }
     }
 }
 
-impl Source {
-    /// The contents of the last reload.
-    pub(super) fn seen(&self) -> MutexGuard<'_, Option<String>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn has_changed(&self) -> bool {
-        *self.seen() != self.text().ok()
-    }
-
-    /// The words for what changes, or for what would change and cannot.
-    fn changes(&self, old: &Config, new: &Config, read: &Reading) -> Result<Vec<String>, Errors> {
-        let (old, new) = (Draft::of(old.clone()), Draft::of(new.clone()));
-        let (mut changes, mut errors) = (Vec::new(), Vec::new());
-        for setting in settings() {
-            let (key, old, new) = (setting.key, old.show(setting), new.show(setting));
-            if old == new {
-                continue;
-            }
-            if setting.is_fixed {
-                let right = "while the sidecar runs: restart it";
-                let error = format!("cannot change from `{old}` to `{new}` {right}");
-                errors.push(self.named(key, read.origin(key), &error));
-            } else {
-                changes.push(format!("{key} from `{old}` to `{new}`"));
-            }
+/// The words for what changes, or for what would change and cannot.
+fn changes(old: &Config, new: &Config, reading: &Reading<'_>) -> Result<Vec<String>, Errors> {
+    let (mut changes, mut errors) = (Vec::new(), Vec::new());
+    for setting in &*SETTINGS {
+        let key = setting.key;
+        let [old, new] = [old, new].map(|config| &config.shown[key].text);
+        if old == new {
+            continue;
         }
-        if old.config.terms != new.config.terms {
-            changes.push(CLIENTS.to_owned());
-        }
-        if errors.is_empty() {
-            Ok(changes)
+        if setting.is_fixed() {
+            let right = "while the sidecar runs: restart it";
+            let error = format!("cannot change from `{old}` to `{new}` {right}");
+            errors.push(reading.blamed(&[key]).1 + &error);
         } else {
-            Err(Errors(errors))
+            changes.push(format!("{key} from `{old}` to `{new}`"));
         }
     }
+    if old.terms != new.terms {
+        changes.push(CLIENTS.to_owned());
+    }
+    Errors::or(errors, changes)
 }

@@ -9,7 +9,7 @@ use paceline::fair::{Division, FairShare, Newcomers};
 use paceline::limiter::Share;
 
 use super::cli::report;
-use super::settings::{Draft, GROUPS, Setting, settings};
+use super::settings::{FILE, SETTINGS, Setting};
 use super::source::{Errors, Source};
 use super::value::Value as _;
 use super::{Anonymous, Client, Concurrency, Config, IpHeader, Mode, Shed, Terms, Timeouts};
@@ -27,8 +27,12 @@ fn source(flags: &[(&'static str, &str)], variables: &[(&str, &str)]) -> Source 
 }
 
 fn load(text: &str) -> Result<Config, Errors> {
-    let reading = source(&[], &[]).load_text(&Ok(text.to_owned()));
-    reading.map(|reading| reading.draft.finish())
+    load_with(&source(&[], &[]), text)
+}
+
+fn load_with(source: &Source, text: &str) -> Result<Config, Errors> {
+    let text = Ok(text.to_owned());
+    source.load(&text).map(|(config, _)| config)
 }
 
 /// Of a file with more than what is required, or else.
@@ -41,13 +45,9 @@ fn errors(more: &str) -> String {
     load(&format!("{REQUIRED}{more}")).unwrap_err().to_string()
 }
 
-fn defaults() -> Config {
-    Draft::new().finish()
-}
-
 #[test]
 fn what_is_required_is_enough() {
-    assert_eq!(config(""), defaults());
+    assert_eq!(config(""), Config::defaults());
 }
 
 #[test]
@@ -68,8 +68,9 @@ fn a_flag_holds_over_a_variable_over_the_file_over_the_default() {
         let variables = variable.map(|value| ("PACELINE_MAX_CLIENTS", value));
         let source = source(flags.as_slice(), variables.as_slice());
         let more = file.map_or(String::new(), |value| format!("max-clients = {value}\n"));
-        let reading = source.load_text(&Ok(format!("{REQUIRED}{more}"))).unwrap();
-        let line = report(&source, &reading);
+        let text = Ok(format!("{REQUIRED}{more}"));
+        let (config, reading) = source.load(&text).unwrap();
+        let line = report(&source, &config, &reading);
         let line = line.lines().find(|line| line.starts_with("max-clients"));
         let origin = match (flag, variable, file) {
             (Some(_), ..) => "flag --max-clients",
@@ -78,27 +79,32 @@ fn a_flag_holds_over_a_variable_over_the_file_over_the_default() {
             _ => "default",
         };
         assert!(line.unwrap().ends_with(&format!("# {origin}")), "{line:?}");
-        assert_eq!(reading.draft.finish().fair.max_clients, holds);
+        assert_eq!(config.fair.max_clients, holds);
     }
 }
 
 #[test]
 fn every_setting_can_be_a_flag_a_variable_or_a_key() {
     let everything = EVERYTHING.iter().copied();
+    let defaults = Config::defaults();
     let keys: Vec<_> = everything.clone().map(|(key, _)| key).collect();
     assert_eq!(
         keys,
-        settings().map(|setting| setting.key).collect::<Vec<_>>()
+        SETTINGS
+            .iter()
+            .map(|setting| setting.key)
+            .collect::<Vec<_>>()
     );
 
     let as_flags: Vec<_> = everything.clone().collect();
-    let names: Vec<_> = settings().map(Setting::variable).collect();
+    let names: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
     let texts = everything.clone().map(|(_, text)| text);
     let as_variables: Vec<_> = names.iter().map(String::as_str).zip(texts).collect();
     let mut as_file = String::new();
-    for (setting, (key, text)) in settings().zip(everything) {
-        let form = (setting.field)(&mut Draft::new()).form();
-        writeln!(as_file, "{key} = {}", form.in_file(text)).unwrap();
+    for (key, text) in everything {
+        let mut shown = defaults.shown[key].clone();
+        shown.text = text.to_owned();
+        writeln!(as_file, "{key} = {}", shown.in_file()).unwrap();
     }
 
     let token = "secret\n";
@@ -121,17 +127,21 @@ fn every_setting_can_be_a_flag_a_variable_or_a_key() {
         .iter()
         .map(|(name, text)| (*name, text.as_str()))
         .collect();
-    let of = |source: Source, text: &str| {
-        source
-            .load_text(&Ok(text.to_owned()))
-            .unwrap()
-            .draft
-            .finish()
-    };
-    let expected = everything_as_config(path.clone());
-    assert_eq!(of(source(&flags, &[]), ""), expected);
-    assert_eq!(of(source(&[], &variables), ""), expected);
-    assert_eq!(of(source(&[], &[]), &place(&as_file)), expected);
+    let mut expected = everything_as_config(path.clone());
+    for (source, text) in [
+        (source(&flags, &[]), ""),
+        (source(&[], &variables), ""),
+        (source(&[], &[]), &*place(&as_file)),
+    ] {
+        let config = load_with(&source, text).unwrap();
+        // A value is shown as the text from which it would be read.
+        for (key, text) in EVERYTHING {
+            assert_eq!(config.shown[key].text, place(text), "{key}");
+            assert_ne!(config.shown[key], defaults.shown[key], "{key}");
+        }
+        expected.shown.clone_from(&config.shown);
+        assert_eq!(config, expected);
+    }
     std::fs::remove_file(path).unwrap();
 }
 
@@ -184,15 +194,12 @@ const EVERYTHING: &[(&str, &str)] = &[
 
 fn everything_as_config(token: PathBuf) -> Config {
     let seconds = Duration::from_secs;
-    let mut config = Config::new(
-        "0.0.0.0:1".parse().unwrap(),
-        super::Upstream {
-            authority: "[::1]:2".parse().unwrap(),
-            is_h2c: true,
-        },
-        5,
-        Duration::from_millis(6),
-    );
+    let mut config = Config::defaults();
+    config.listen = "0.0.0.0:1".parse().unwrap();
+    config.upstream = super::Upstream {
+        authority: "[::1]:2".parse().unwrap(),
+        is_h2c: true,
+    };
     config.admin = "[::1]:3".parse().unwrap();
     config.admin_token_file = Some(token);
     config.cores = 4;
@@ -251,15 +258,11 @@ fn everything_as_config(token: PathBuf) -> Config {
 
 #[test]
 fn a_value_is_shown_as_the_text_from_which_it_would_be_read() {
-    for (setting, (_, text)) in settings().zip(EVERYTHING) {
-        let mut draft = Draft::new();
-        (setting.field)(&mut draft).set(text).unwrap();
-        assert_eq!(draft.show(setting), *text, "{}", setting.key);
-
-        let default = Draft::new().show(setting);
-        assert_ne!(default, *text, "{}", setting.key);
-        (setting.field)(&mut draft).set(&default).unwrap();
-        assert_eq!(draft.show(setting), default, "{}", setting.key);
+    let defaults = Config::defaults();
+    for setting in &*SETTINGS {
+        let shown = &defaults.shown[setting.key];
+        assert_eq!(shown.text, setting.default(), "{}", setting.key);
+        assert_eq!(shown.in_file(), setting.in_file, "{}", setting.key);
     }
 }
 
@@ -268,9 +271,10 @@ fn the_report_is_a_file_that_gives_the_same() {
     let text =
         "enforced = \"0.5%\"\n[clients.shop]\nmost-lent = 5\n[clients.\"a\\\"b.c\"]\nweight = 2\n";
     let source = source(&[], &[]);
-    let reading = source.load_text(&Ok(format!("{REQUIRED}{text}"))).unwrap();
-    let report = report(&source, &reading);
-    assert_eq!(load(&report).unwrap(), reading.draft.finish());
+    let text = Ok(format!("{REQUIRED}{text}"));
+    let (config, reading) = source.load(&text).unwrap();
+    let report = report(&source, &config, &reading);
+    assert_eq!(load(&report).unwrap(), config);
     let clients: Vec<_> = report
         .lines()
         .filter(|line| line.contains("clients."))
@@ -483,22 +487,22 @@ fn a_byte_order_mark_is_not_counted() {
 }
 
 #[test]
-fn all_errors_are_reported_at_once() {
+fn all_errors_are_reported_at_once_in_the_order_of_their_places() {
     let source = source(
         &[("cycle", "0s")],
         &[("PACELINE_MODE", "on"), ("PACELINE_CORES", "0")],
     );
     let text = "capacity = 0\nlisten = \"127.0.0.1:9000\"\nenforced = \"200%\"\n";
-    let Errors(errors) = source.load_text(&Ok(text.to_owned())).unwrap_err();
+    let Errors(errors) = load_with(&source, text).unwrap_err();
     assert_eq!(
         errors,
         [
-            "sidecar.toml:3:12: enforced: `200%` is not a share: write 0% to 100%, with at most two decimals, as in 5% or 0.25%",
-            "PACELINE_MODE: `on` is not a mode: write enforce, passthrough or off",
-            "upstream: missing; give --upstream, PACELINE_UPSTREAM, or upstream = \"http://127.0.0.1:8080\" in sidecar.toml",
-            "PACELINE_CORES: must be 1 to 1024, got 0",
             "sidecar.toml:1:12: capacity: a fair share needs a capacity of at least 1, got 0",
+            "sidecar.toml:3:12: enforced: `200%` is not a share: write 0% to 100%, with at most two decimals, as in 5% or 0.25%",
+            "PACELINE_CORES: must be 1 to 1024, got 0",
+            "PACELINE_MODE: `on` is not a mode: write enforce, passthrough or off",
             "--cycle: a fair share needs a cycle of at least 1 ns, got 0",
+            "upstream: missing; give --upstream, PACELINE_UPSTREAM, or upstream = \"http://127.0.0.1:8080\" in sidecar.toml",
         ]
     );
 }
@@ -520,7 +524,7 @@ fn an_upstream_that_is_the_sidecar_itself_is_refused() {
             ("capacity", "1"),
             ("cycle", "1s"),
         ];
-        match source(&flags, &[]).load_text(&Ok(String::new())) {
+        match load_with(&source(&flags, &[]), "") {
             Ok(_) => false,
             Err(Errors(errors)) => {
                 let end = format!(
@@ -621,28 +625,31 @@ fn a_variable_that_is_nearly_a_setting_is_refused_and_another_one_ignored() {
     }
 }
 
-/// The example file is made of the table of settings, so both say the same.
+/// It is the file of which the settings are made.
 #[test]
 fn the_example_names_every_setting_with_its_default() {
-    let fixed = settings().filter(|setting| setting.is_fixed);
-    let fixed: Vec<_> = fixed.map(|setting| setting.key).collect();
-    let mut expected = EXAMPLE_TOP.replace("FIXED", &fixed.join(", "));
-    for (heading, settings) in GROUPS {
-        write!(expected, "\n# {heading}\n\n").unwrap();
-        for setting in *settings {
-            let form = (setting.field)(&mut Draft::new()).form();
-            let value = form.in_file(&Draft::new().show(setting));
-            writeln!(expected, "# {}\n{} = {value}", setting.help, setting.key).unwrap();
-        }
+    let lines = FILE.lines();
+    let keys = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let settings = SETTINGS.iter();
+    assert!(keys.eq(settings.clone().map(Setting::example)));
+    for setting in settings.clone() {
+        let place = format!("# {}\n{}\n", setting.help, setting.example());
+        assert!(FILE.contains(&place), "{place}");
+        assert!(FILE.contains(&format!("\n\n# {}\n\n", setting.heading)));
     }
-    expected += EXAMPLE_END;
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/sidecar.toml");
-    let text = std::fs::read_to_string(path).unwrap();
-    assert_eq!(text, expected, "{expected}");
-    assert_eq!(load(&text).unwrap(), defaults());
+    let keys = |are: fn(&Setting) -> bool| {
+        let keys = settings.clone().filter(|setting| are(setting));
+        keys.map(|setting| setting.key).collect::<Vec<_>>()
+    };
+    let required = keys(Setting::is_required).join(", ");
+    let top = EXAMPLE_TOP.replace("REQUIRED", &required);
+    let top = top.replace("FIXED", &keys(Setting::is_fixed).join(", "));
+    assert!(FILE.starts_with(&top), "{top}");
+    assert_eq!(load(FILE).unwrap(), Config::defaults());
 
     // Its end too can be used as it is.
-    let end = EXAMPLE_END
+    let (_, end) = FILE.split_once("\n# The terms of single clients").unwrap();
+    let end = format!("# The terms{end}")
         .replace("\n# [", "\n[")
         .replace("\n# m", "\nm")
         .replace("\n# w", "\nw");
@@ -655,18 +662,10 @@ fn the_example_names_every_setting_with_its_default() {
 }
 
 const EXAMPLE_TOP: &str = "\
-# Every setting of the sidecar with its default. The first four have none and are required; these are examples.
+# Every setting of the sidecar with its default. These have none and are required, with examples here:
+# REQUIRED.
 # A flag or an environment variable holds over the file: --head-timeout 10s, PACELINE_HEAD_TIMEOUT=10s.
 # A change of the file holds within 5 s, for new requests. Only these need a restart:
 # FIXED.
-";
 
-const EXAMPLE_END: &str = "
-# The terms of single clients, by their id; each key can be left out.
-# [clients.shop]
-# The default share is in proportion to it.
-# weight = 3
-# The maximum of requests that it lends in a cycle, and that it borrows.
-# most-lent = 5
-# most-borrowed = 20
 ";

@@ -25,37 +25,35 @@ pub(super) trait Value: Sized {
     fn text(&self) -> String;
 }
 
-/// The place of a [`Value`], whatever its type.
-pub(super) trait Field {
-    /// Takes the value from text; see [`Value::read`].
-    fn set(&mut self, text: &str) -> Result<(), String>;
-
-    /// See [`Value::text`].
-    fn show(&self) -> String;
-
-    /// See [`Value::FORM`].
-    fn form(&self) -> Form;
-
-    /// See [`Value::PLACEHOLDER`].
-    fn placeholder(&self) -> &'static str;
+/// A value as it is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shown {
+    pub(super) text: String,
+    pub(super) form: Form,
+    pub(super) placeholder: &'static str,
 }
 
-impl<T: Value> Field for T {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        *self = T::read(text)?;
-        Ok(())
+impl Shown {
+    pub(super) fn of<T: Value>(value: &T) -> Self {
+        Self {
+            text: value.text(),
+            form: T::FORM,
+            placeholder: T::PLACEHOLDER,
+        }
     }
 
-    fn show(&self) -> String {
-        self.text()
-    }
-
-    fn form(&self) -> Form {
-        T::FORM
-    }
-
-    fn placeholder(&self) -> &'static str {
-        T::PLACEHOLDER
+    /// The value as a file has it.
+    pub(super) fn in_file(&self) -> String {
+        let text = &self.text;
+        match self.form {
+            Form::Number | Form::Switch => text.clone(),
+            Form::NumberOrText if u32::read(text).is_ok() => text.clone(),
+            Form::NumberOrText | Form::Text => quoted(text),
+            Form::List => {
+                let items = text.split(',').filter(|item| !item.is_empty());
+                format!("[{}]", items.map(quoted).collect::<Vec<_>>().join(", "))
+            }
+        }
     }
 }
 
@@ -75,27 +73,13 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The value as a file has it.
-    pub(super) fn in_file(self, shown: &str) -> String {
-        let is_number = !shown.is_empty() && shown.bytes().all(|byte| byte.is_ascii_digit());
+    /// The words for what a file has to have here, such as this example.
+    pub(super) fn expected(self, example: &str) -> String {
         match self {
-            Self::Number | Self::Switch => shown.to_owned(),
-            Self::NumberOrText if is_number => shown.to_owned(),
-            Self::NumberOrText | Self::Text => quoted(shown),
-            Self::List => {
-                let items = shown.split(',').filter(|item| !item.is_empty());
-                format!("[{}]", items.map(quoted).collect::<Vec<_>>().join(", "))
-            }
-        }
-    }
-
-    /// The words for what a file has to have here, for a setting with this default.
-    pub(super) fn expected(self, default: &str) -> String {
-        match self {
-            Self::Number => format!("a whole number such as {default}"),
+            Self::Number => format!("a whole number such as {example}"),
             Self::Switch => "true or false".to_owned(),
-            Self::Text if default.is_empty() => "a string".to_owned(),
-            Self::Text => format!("a string such as {}", quoted(default)),
+            Self::Text if example == "\"\"" => "a string".to_owned(),
+            Self::Text => format!("a string such as {example}"),
             Self::NumberOrText => "a whole number or the string \"off\"".to_owned(),
             Self::List => "a list of strings such as [\"10.0.0.0/8\"]".to_owned(),
         }
@@ -153,11 +137,7 @@ impl Word for bool {
 impl Word for Mode {
     const WHAT: &'static str = "a mode";
     const PLACEHOLDER: &'static str = "MODE";
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("enforce", Self::Enforce),
-        ("passthrough", Self::Passthrough),
-        ("off", Self::Off),
-    ];
+    const WORDS: &'static [(&'static str, Self)] = &Self::NAMES;
 }
 
 impl Word for Anonymous {

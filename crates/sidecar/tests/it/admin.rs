@@ -244,7 +244,11 @@ fn a_wrong_change_is_refused_with_what_would_be_right() {
     let wrong: [(&Headers, &str, &str); 9] = [
         (&[JSON], "", "EOF"),
         (&[JSON], "{}", "neither mode nor share"),
-        (&[JSON], r#"{"mode":"Off"}"#, "enforce, passthrough, off"),
+        (
+            &[JSON],
+            r#"{"mode":"Off"}"#,
+            "`enforce`, `passthrough`, `off`",
+        ),
         (&[JSON], r#"{"mode":"off","share":101}"#, "101"),
         (&[JSON], r#"{"share":-1}"#, "-1"),
         (&[JSON], r#"{"modus":"off"}"#, "modus"),

@@ -309,6 +309,20 @@ fn a_flag_holds_over_a_file_that_changes() {
 }
 
 #[test]
+fn what_an_operator_changed_is_a_change_of_the_next_reload() {
+    let subject = Subject::start("", &[]);
+    let json = [("content-type", "application/json")];
+    let change = b"{\"mode\":\"off\",\"share\":25}";
+    let mut operator = subject.sidecar.operator();
+    let answer = operator.send("POST", "/mode", &json, change);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    subject.reload(
+        &subject.required,
+        "configuration reloaded: mode from `off` to `enforce`, enforced from `25%` to `100%`",
+    );
+}
+
+#[test]
 fn a_file_that_is_gone_is_refused_once_and_read_when_it_is_back() {
     let subject = Subject::start("", &[]);
     subject.file.remove();
