@@ -10,8 +10,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::client::Client;
 use super::frames::{
-    self, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM,
-    SETTINGS,
+    self, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS,
 };
 use super::support::{GET, PATIENCE, Sidecar, connect, head, rest, wait_until};
 use super::upstream::{self, nothing};
