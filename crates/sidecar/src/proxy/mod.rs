@@ -77,20 +77,29 @@ impl Proxy {
     }
 
     /// Decides on the request, forwards it, and returns the response, whose body is streamed.
-    pub(crate) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) fn answer<'a>(
+        &'a self,
+        peer: &'a Peer,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + use<'a> {
         let format = ProblemFormat::of(request.method(), request.headers());
         let version = request.version();
-        let mut cancelled = Cancelled(Some(&self.sidecar.counts.cancelled));
-        let answered = self.forward(peer, request).await;
-        cancelled.0 = None;
-        match answered {
-            Ok(response) => response,
-            Err(problem) => {
-                if problem.is_of_client() {
-                    let (status, detail) = (problem.status(), problem.detail());
-                    self.sidecar.bad_request(peer.ip, status, detail);
+        let config = self.sidecar.config();
+        // Boxed: it is moved often, and what is large in a future is not in the caches when there are many.
+        let request = Box::new(Upload::of(request, &config.client));
+        async move {
+            let mut cancelled = Cancelled(Some(&self.sidecar.counts.cancelled));
+            let answered = self.forward(peer, request, &config).await;
+            cancelled.0 = None;
+            match answered {
+                Ok(response) => response,
+                Err(problem) => {
+                    if problem.is_of_client() {
+                        let (status, detail) = (problem.status(), problem.detail());
+                        self.sidecar.bad_request(peer.ip, status, detail);
+                    }
+                    problem.response(format, version)
                 }
-                problem.response(format, version)
             }
         }
     }
@@ -106,27 +115,26 @@ impl Proxy {
     async fn forward(
         &self,
         peer: &Peer,
-        request: Request<Incoming>,
+        mut request: Box<Request<Upload>>,
+        config: &Arc<Config>,
     ) -> Result<Response<Body>, Problem> {
         let received_at = now();
         let counts = &self.sidecar.counts;
-        let config = self.sidecar.config();
         let version = request.version();
-        let mut request = Upload::of(request, &config.client);
 
         // What can be read in two ways does not reach the upstream.
         check::request(&request)?;
         // The client has its share, and the upstream has room. The fields that `Connection` names are still there.
-        let (status, mut admitted) = self.admit(peer, &mut request, &config)?;
+        let (status, mut admitted) = self.admit(peer, &mut request, config)?;
         // The request becomes that of the sidecar. Of a client by its address nothing else is known.
-        if matches!(config.client, Client::Ip { .. }) && !self.clients(&config).trust(peer) {
+        if matches!(config.client, Client::Ip { .. }) && !self.clients(config).trust(peer) {
             fields::drop_forwarded(request.headers_mut());
         }
-        let upgrade = fields::for_upstream(&mut request, peer, &self.host, &config);
-        let upgrade = upgrade.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
+        let upgrade = fields::for_upstream(&mut request, peer, &self.host, config);
+        let upgrade = upgrade.map(|protocol| (protocol, hyper::upgrade::on(&mut *request)));
 
         let sent_at = now();
-        let answered = self.upstream.send(request, &config, counts).await;
+        let answered = self.upstream.send(request, config, counts).await;
         let mut answered = answered.map_err(|failure| {
             if matches!(failure, Failure::ConnectLate | Failure::Late) {
                 admitted.overloaded();

@@ -46,12 +46,12 @@ impl Upstream {
     /// byte of an answer: the service closed it while the request was on its way.
     pub(super) async fn send(
         &self,
-        request: Request<Upload>,
+        request: Box<Request<Upload>>,
         config: &Config,
         counts: &Counts,
     ) -> Result<Response<Answered>, Failure> {
         if self.is_h2c {
-            return Box::pin(self.send_http2(request, &config.timeouts, counts)).await;
+            return Box::pin(self.send_http2(*request, &config.timeouts, counts)).await;
         }
         let timeouts = &config.timeouts;
         let is_repeatable = is_repeatable(&request);

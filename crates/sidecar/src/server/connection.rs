@@ -193,8 +193,9 @@ async fn serve_http1(
             // hyper drops no other fields.
             request.extensions_mut().insert(FramedTwice);
         }
-        async {
-            let mut response = server.proxy.answer(peer, request).await;
+        let answered = server.proxy.answer(peer, request);
+        async move {
+            let mut response = answered.await;
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 watch.is_upgraded();
                 Heads::lock(heads).are_over();

@@ -45,7 +45,7 @@ pub(crate) struct Incoming {
 }
 
 impl Exchange {
-    pub(crate) fn new(mut connection: Box<Connection>, mut request: Request<Upload>) -> Self {
+    pub(crate) fn new(mut connection: Box<Connection>, mut request: Box<Request<Upload>>) -> Self {
         connection.begin();
         let method = request.method().clone();
         let sending = Sending::new(&mut request, &mut connection.writer.borrow_mut());
