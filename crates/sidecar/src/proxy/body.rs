@@ -127,8 +127,7 @@ impl Source {
     fn finish(self) {
         match self {
             Self::Http1(incoming, pool) => incoming.finish(&pool),
-            Self::Http2(answer) => answer.finish(),
-            Self::Over => {}
+            Self::Http2(_) | Self::Over => {}
         }
     }
 }
