@@ -102,8 +102,13 @@ impl Collector for Scrape {
             counts.anonymous_passed.load(Relaxed),
         )?;
         families.counter(
+            "paceline_responses_broken",
+            "Responses of the upstream that ended before their end, after their head was answered.",
+            counts.responses_broken.load(Relaxed),
+        )?;
+        families.counter(
             "paceline_retries",
-            "Requests sent again, since a kept connection to the upstream had ended.",
+            "Requests sent again, since a connection to the upstream had ended or had not taken them.",
             counts.retried.load(Relaxed),
         )?;
         families.gauge(
@@ -170,11 +175,8 @@ impl Collector for Scrape {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         let help = "The version of the sidecar.";
         let kind = build.metric_type();
-        build.encode(
-            families
-                .0
-                .encode_descriptor("paceline_build", help, None, kind)?,
-        )
+        let mut family = families.0;
+        build.encode(family.encode_descriptor("paceline_build", help, None, kind)?)
     }
 }
 
