@@ -180,15 +180,16 @@ impl Outgoing {
         let cause = error.source();
         let remote = cause.and_then(|cause| cause.downcast_ref::<h2::Error>());
         let remote = remote.filter(|error| error.is_remote());
-        // An error of the user: the request waited for a stream when the connection ended. hyper does not say whether it was sent.
-        let has_ended = error.is_user() || cause.is_some_and(|cause| cause.is::<io::Error>());
         let most = match remote.and_then(h2::Error::reason) {
             // It was not sent.
             _ if error.is_canceled() => MOST_REPEATS,
+            // It waited for a stream when the connection ended. hyper does not say whether it was sent.
+            _ if error.is_user() && is_repeatable => MOST_REPEATS,
             // The connection ends, and this request is above the last one that the service processes.
             Some(Reason::NO_ERROR) if remote.is_some_and(h2::Error::is_go_away) => MOST_REPEATS,
             Some(Reason::REFUSED_STREAM) => 1,
-            _ if has_ended && is_repeatable => 1,
+            // The connection broke.
+            _ if cause.is_some_and(|cause| cause.is::<io::Error>()) && is_repeatable => 1,
             _ => 0,
         };
         let mut progress = self.upload.borrow_mut();
