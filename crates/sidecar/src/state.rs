@@ -51,7 +51,9 @@ pub(crate) struct Counts {
     pub(crate) shed: AtomicU64,
     pub(crate) upstream_failed: AtomicU64,
     pub(crate) upstream_late: AtomicU64,
-    /// The log lines about these two.
+    /// The body of a response broke off, or stopped coming. Its head was answered before.
+    pub(crate) responses_broken: AtomicU64,
+    /// The log lines about these three.
     pub(crate) failures: Complaints,
     pub(crate) retried: AtomicU64,
     pub(crate) reloads: AtomicU64,

@@ -99,16 +99,30 @@ impl Collector for Scrape {
                 ("cancelled", count(&counts.cancelled)),
             ],
         )?;
-        families.one(
-            "paceline_anonymous_passed",
-            "Requests without a valid client id that passed, since the share is not enforced for them.",
-            &count(&counts.anonymous_passed),
-        )?;
-        families.one(
-            "paceline_retries",
-            "Requests sent again, since a kept connection to the upstream had ended.",
-            &count(&counts.retried),
-        )?;
+        for (name, help, counter) in [
+            (
+                "paceline_anonymous_passed",
+                "Requests without a valid client id that passed, since the share is not enforced for them.",
+                &counts.anonymous_passed,
+            ),
+            (
+                "paceline_responses_broken",
+                "Responses of the upstream that ended before their end, after their head was answered.",
+                &counts.responses_broken,
+            ),
+            (
+                "paceline_retries",
+                "Requests sent again, since a connection to the upstream had ended or had not taken them.",
+                &counts.retried,
+            ),
+            (
+                "paceline_connections_late",
+                "Connections and streams cut, since the client was silent or read nothing for too long.",
+                &counts.connections_late,
+            ),
+        ] {
+            families.one(name, help, &count(counter))?;
+        }
         families.one(
             "paceline_capacity",
             "Requests that all clients together may pass in a cycle.",
@@ -147,11 +161,6 @@ impl Collector for Scrape {
                 ("all", count(&counts.connections_refused)),
                 ("address", count(&counts.address_refused)),
             ],
-        )?;
-        families.one(
-            "paceline_connections_late",
-            "Connections and streams cut, since the client was silent or read nothing for too long.",
-            &count(&counts.connections_late),
         )?;
         families.by(
             "outcome",

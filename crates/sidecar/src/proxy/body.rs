@@ -1,6 +1,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -8,12 +9,14 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use thiserror::Error;
 
+use super::count;
 use super::failure::Causes;
 use super::fields;
 use super::gate::Admitted;
 use super::h2c::Answer;
 use super::http1::{Broken, Exchange, Incoming, Pool};
 use super::patience::Patience;
+use crate::state::Sidecar;
 
 /// The body of a response: bytes that are here already, or what the upstream sends.
 #[derive(Debug)]
@@ -38,6 +41,7 @@ struct Download {
     limit: Duration,
     /// The permit of the request.
     admitted: Admitted,
+    sidecar: Arc<Sidecar>,
 }
 
 enum Source {
@@ -64,7 +68,7 @@ impl Body {
 
 impl Answered {
     /// The body of the response. The connection goes back to the pool at its end.
-    pub(super) fn body(self, limit: Duration, admitted: Admitted) -> Body {
+    pub(super) fn body(self, limit: Duration, admitted: Admitted, sidecar: &Arc<Sidecar>) -> Body {
         let mut source = match self {
             Self::Http1(exchange, pool) => Source::Http1(exchange.into_incoming(), pool),
             Self::Http2(answer) => Source::Http2(answer),
@@ -77,6 +81,7 @@ impl Answered {
             source,
             limit,
             admitted,
+            sidecar: Arc::clone(sidecar),
         })))
     }
 }
@@ -127,8 +132,7 @@ impl Source {
     fn finish(self) {
         match self {
             Self::Http1(incoming, pool) => incoming.finish(&pool),
-            Self::Http2(answer) => answer.finish(),
-            Self::Over => {}
+            Self::Http2(_) | Self::Over => {}
         }
     }
 }
@@ -207,7 +211,11 @@ impl Download {
     }
 
     fn fail(&mut self, error: BodyError) -> BodyError {
-        tracing::warn!(cause = %Causes(&error), "a response broke off");
+        let counts = &self.sidecar.counts;
+        count(&counts.responses_broken);
+        if counts.failures.may_be_logged() {
+            tracing::warn!(cause = %Causes(&error), "a response broke off");
+        }
         drop(self.end());
         error
     }

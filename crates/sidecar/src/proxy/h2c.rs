@@ -1,39 +1,47 @@
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::error::Error as _;
 use std::future::{Future, poll_fn};
+use std::io;
+use std::mem;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
+use h2::Reason;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST};
+use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
-use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::task::spawn_local;
 
 use super::failure::{Causes, Failure};
-use super::http1::Broken;
+use super::http1::{Broken, SMALL};
 use super::patience::Patience;
-use super::upload::{Upload, UploadError};
+use super::upload::Upload;
 use crate::config::Timeouts;
 
 /// The client of a service of HTTP/2 with prior knowledge: hyper's, with one connection for all requests of a thread. It is locked
 /// while it is made.
 #[derive(Debug, Default)]
-pub(super) struct Multiplexed(Mutex<Option<http2::SendRequest<Observed>>>);
+pub(super) struct Multiplexed(Mutex<Option<Sender>>);
 
-/// A stream of the connection.
+type Sender = http2::SendRequest<Sent>;
+
+/// A request, until its response is there.
 #[derive(Debug)]
-pub(super) struct Stream {
-    sender: http2::SendRequest<Observed>,
-    /// Whether the connection has had a request before.
-    pub(super) is_reused: bool,
+pub(super) struct Outgoing {
+    head: Parts,
+    upload: Rc<RefCell<Progress>>,
+    patience: Box<Patience>,
+    /// How often it has gone out again.
+    repeats: u32,
 }
 
 /// The body of a response on its way from the service.
@@ -41,38 +49,34 @@ pub(super) struct Stream {
 pub(super) struct Answer {
     pub(super) body: Incoming,
     pub(super) patience: Box<Patience>,
-    upload: Option<Rc<Progress>>,
+    /// When the response is complete, the service has nothing to add, so a body that is not complete ends.
+    _upload: Rc<RefCell<Progress>>,
 }
 
-/// The body of a request, which hyper's connection sends.
-#[derive(Debug)]
-struct Observed {
-    upload: Upload,
-    progress: Option<Rc<Progress>>,
-}
-
-/// What a request's body says to the future that waits for its response, and the other way round.
+/// The body of a request, and what the future that waits for the response knows of it.
 #[derive(Debug, Default)]
 struct Progress {
-    moved: Cell<u64>,
-    awaits_client: Cell<bool>,
-    has_failed: Cell<bool>,
-    is_abandoned: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    upload: Upload,
+    /// The first frame, until the response is there: the request may go out again.
+    first: Option<Bytes>,
+    /// The frames that hyper has read since the request went out.
+    frames: u64,
+    awaits_client: bool,
+    has_failed: bool,
+    waker: Option<Waker>,
 }
 
-/// Why the body of a request ends before its end.
-#[derive(Debug, Error)]
-enum ObservedError {
-    #[error(transparent)]
-    Upload(#[from] UploadError),
-    #[error("the response was complete before the request")]
-    Abandoned,
-}
+/// The body as hyper's connection sends it. It is cancelled when the request or the response is dropped.
+#[derive(Debug)]
+pub(super) struct Sent(Weak<RefCell<Progress>>);
 
 /// Spawns on this thread.
 #[derive(Clone, Debug)]
 struct Local;
+
+/// How often a request goes out again that the service has not processed. A service may end each connection after a few requests, and
+/// then a request is given back twice: by the service, and by hyper, which learns late that a connection ends.
+const MOST_REPEATS: u32 = 32;
 
 impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Local {
     fn execute(&self, future: F) {
@@ -81,175 +85,204 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Local {
 }
 
 impl Multiplexed {
-    /// A stream of the connection, which is `socket` if there is none. Others wait here while one connects, and then use its
-    /// connection.
-    pub(super) async fn stream(
+    /// The connection, which is `socket` if there is none. Others wait here while one connects, and then use its connection.
+    pub(super) async fn sender(
         &self,
         socket: impl Future<Output = Result<TcpStream, Failure>>,
-    ) -> Result<Stream, Failure> {
+    ) -> Result<Sender, Failure> {
         let mut multiplexed = self.0.lock().await;
-        if let Some(sender) = multiplexed.clone().filter(http2::SendRequest::is_ready) {
-            return Ok(Stream {
-                sender,
-                is_reused: true,
-            });
+        if let Some(sender) = multiplexed.clone().filter(Sender::is_ready) {
+            return Ok(sender);
         }
         let handshake = http2::handshake(Local, TokioIo::new(socket.await?)).await;
-        let (sender, connection) = handshake.map_err(failed)?;
+        let (sender, connection) = handshake.map_err(Broken::Http2).map_err(Failure::Broken)?;
         spawn_local(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(cause = %Causes(&error), "a connection to the upstream ended");
             }
         });
-        Ok(Stream {
-            sender: multiplexed.insert(sender).clone(),
-            is_reused: false,
+        Ok(multiplexed.insert(sender).clone())
+    }
+}
+
+impl Outgoing {
+    /// The request with scheme and authority of the service. Path and query stay as they are, byte for byte.
+    pub(super) fn new(
+        request: Request<Upload>,
+        authority: &Authority,
+        timeouts: &Timeouts,
+    ) -> Result<Self, Failure> {
+        let (mut head, mut upload) = request.into_parts();
+        let mut uri = mem::take(&mut head.uri).into_parts();
+        uri.scheme = Some(Scheme::HTTP);
+        uri.authority = Some(authority.clone());
+        uri.path_and_query
+            .get_or_insert(PathAndQuery::from_static("/"));
+        head.uri = Uri::from_parts(uri).map_err(|_| Failure::Upload)?;
+        head.version = Version::HTTP_2;
+        head.headers.remove(HOST);
+        head.headers.remove(EXPECT);
+        // The service is not asked whether the body may come.
+        upload.go_on();
+        let progress = Rc::<RefCell<Progress>>::default();
+        progress.borrow_mut().upload = upload;
+        Ok(Self {
+            head,
+            upload: progress,
+            patience: Box::new(Patience::new(timeouts)),
+            repeats: 0,
+        })
+    }
+
+    /// Sends the request, and waits for the head of the response.
+    pub(super) async fn send(
+        &mut self,
+        mut sender: Sender,
+        timeouts: &Timeouts,
+    ) -> Result<Response<Incoming>, Failure> {
+        let body = Sent(Rc::downgrade(&self.upload));
+        let request = Request::from_parts(self.head.clone(), body);
+        let mut response = pin!(sender.send_request(request));
+        poll_fn(|cx| {
+            let polled = response.as_mut().poll(cx);
+            let mut progress = self.upload.borrow_mut();
+            if let Poll::Ready(result) = polled {
+                return Poll::Ready(result.map_err(|error| {
+                    if progress.has_failed {
+                        Failure::Upload
+                    } else {
+                        Failure::Broken(Broken::Http2(error))
+                    }
+                }));
+            }
+            let (limit, late) = if progress.awaits_client {
+                (timeouts.body, Failure::UploadLate)
+            } else {
+                (timeouts.response, Failure::Late)
+            };
+            // What counts as quiet changes with the side that is awaited.
+            let moved = progress.frames * 2 + u64::from(progress.awaits_client);
+            ready!(self.patience.poll_over(cx, moved, limit));
+            if progress.awaits_client {
+                progress.upload.give_up();
+            }
+            Poll::Ready(Err(late))
+        })
+        .await
+    }
+
+    /// Whether the request goes out again after this error: the service has not processed it, or it may be processed twice. What hyper
+    /// has read of its body must still be here.
+    pub(super) fn may_repeat(&mut self, error: &Broken, is_repeatable: bool) -> bool {
+        let Broken::Http2(error) = error else {
+            return false;
+        };
+        let cause = error.source();
+        let remote = cause.and_then(|cause| cause.downcast_ref::<h2::Error>());
+        let remote = remote.filter(|error| error.is_remote());
+        let most = match remote.and_then(h2::Error::reason) {
+            // It was not sent.
+            _ if error.is_canceled() => MOST_REPEATS,
+            // It waited for a stream when the connection ended. hyper does not say whether it was sent.
+            _ if error.is_user() && is_repeatable => MOST_REPEATS,
+            // The connection ends, and this request is above the last one that the service processes.
+            Some(Reason::NO_ERROR) if remote.is_some_and(h2::Error::is_go_away) => MOST_REPEATS,
+            Some(Reason::REFUSED_STREAM) => 1,
+            // The connection broke.
+            _ if cause.is_some_and(|cause| cause.is::<io::Error>()) && is_repeatable => 1,
+            _ => 0,
+        };
+        let mut progress = self.upload.borrow_mut();
+        let is_whole = progress.frames <= u64::from(progress.first.is_some());
+        progress.frames = 0;
+        progress.awaits_client = false;
+        self.repeats += 1;
+        is_whole && self.repeats <= most
+    }
+
+    /// The head of the response is there.
+    pub(super) fn answered(self, mut response: Response<Incoming>) -> Response<Answer> {
+        // There may be several, and hyper has checked that they are the same.
+        if let Some(length) = response.headers().get(CONTENT_LENGTH).cloned() {
+            response.headers_mut().insert(CONTENT_LENGTH, length);
+        }
+        let Self {
+            upload,
+            mut patience,
+            ..
+        } = self;
+        upload.borrow_mut().first = None;
+        patience.begin();
+        response.map(|body| Answer {
+            body,
+            patience,
+            _upload: upload,
         })
     }
 }
 
-impl Stream {
-    /// Waits for the response. The error comes with whether the connection has ended, so that the request was not seen.
-    pub(super) async fn send(
-        mut self,
-        request: Request<Upload>,
-        timeouts: &Timeouts,
-    ) -> Result<Response<Answer>, (Failure, bool)> {
-        let upload = (!request.body().is_empty()).then(Rc::<Progress>::default);
-        let progress = upload.clone();
-        let request = request.map(|upload| Observed { upload, progress });
-        let mut patience = Box::new(Patience::new(timeouts));
-        let response = self.sender.send_request(request);
-        match wait(response, upload.as_deref(), &mut patience, timeouts).await {
-            Ok(mut response) => {
-                patience.begin();
-                // There may be several, and hyper has checked that they are the same.
-                if let Some(length) = response.headers().get(CONTENT_LENGTH).cloned() {
-                    response.headers_mut().insert(CONTENT_LENGTH, length);
-                }
-                Ok(response.map(|body| Answer {
-                    body,
-                    patience,
-                    upload,
-                }))
-            }
-            // A stream that was reset on a connection that goes on was refused with intent.
-            Err(failure) => Err((failure, !self.sender.is_ready())),
-        }
-    }
-}
-
-async fn wait(
-    response: impl Future<Output = hyper::Result<Response<Incoming>>>,
-    upload: Option<&Progress>,
-    patience: &mut Patience,
-    timeouts: &Timeouts,
-) -> Result<Response<Incoming>, Failure> {
-    let mut response = pin!(response);
-    poll_fn(|cx| {
-        if let Poll::Ready(result) = response.as_mut().poll(cx) {
-            let has_failed = upload.is_some_and(|upload| upload.has_failed.get());
-            return Poll::Ready(result.map_err(|error| {
-                if has_failed {
-                    Failure::Upload
-                } else {
-                    failed(error)
-                }
-            }));
-        }
-        let (moved, awaits_client) = upload.map_or((0, false), |upload| {
-            (upload.moved.get(), upload.awaits_client.get())
-        });
-        let (limit, late) = if awaits_client {
-            (timeouts.body, Failure::UploadLate)
-        } else {
-            (timeouts.response, Failure::Late)
-        };
-        // What counts as quiet changes with the side that is awaited.
-        let moved = moved * 2 + u64::from(awaits_client);
-        ready!(patience.poll_over(cx, moved, limit));
-        if let Some(upload) = upload.filter(|_| awaits_client) {
-            upload.has_failed.set(true);
-        }
-        Poll::Ready(Err(late))
-    })
-    .await
-}
-
-fn failed(error: hyper::Error) -> Failure {
-    Failure::Broken(Broken::Http2(error))
-}
-
-impl Answer {
-    /// The response is complete. The service has nothing to add, so a body that is not complete ends.
-    pub(super) fn finish(self) {
-        if let Some(upload) = self.upload {
-            upload.is_abandoned.set(true);
-            let waker = upload.waker.take();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        }
-    }
-}
-
-impl Body for Observed {
-    type Data = Bytes;
-    type Error = ObservedError;
-
+impl Progress {
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ObservedError>>> {
-        let Self { upload, progress } = &mut *self;
-        let Some(progress) = progress else {
-            return Poll::Ready(None);
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        self.waker = Some(cx.waker().clone());
+        let polled = match &self.first {
+            Some(first) if self.frames == 0 => Poll::Ready(Some(Ok(Frame::data(first.clone())))),
+            _ => Pin::new(&mut self.upload).poll_frame(cx),
         };
-        if progress.is_abandoned.get() {
-            return Poll::Ready(Some(Err(ObservedError::Abandoned)));
-        }
-        *progress.waker.borrow_mut() = Some(cx.waker().clone());
-        let polled = Pin::new(upload).poll_frame(cx);
-        progress.awaits_client.set(polled.is_pending());
+        self.awaits_client = polled.is_pending();
         let frame = ready!(polled).transpose();
-        progress.has_failed.set(frame.is_err());
-        progress.moved.set(progress.moved.get() + 1);
-        Poll::Ready(frame.map_err(ObservedError::Upload).transpose())
+        self.has_failed = frame.is_err();
+        if let Ok(Some(frame)) = &frame {
+            if self.frames == 0 {
+                let data = frame.data_ref().filter(|data| data.len() <= SMALL);
+                self.first = data.cloned();
+            }
+            self.frames += 1;
+        }
+        Poll::Ready(frame.map_err(|_| Reason::CANCEL.into()).transpose())
     }
 
     fn is_end_stream(&self) -> bool {
-        self.upload.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.upload.size_hint()
+        let is_repeated = self.frames == 0 && self.first.is_some();
+        !is_repeated && self.upload.is_end_stream()
     }
 }
 
-impl Drop for Observed {
+/// hyper reads no more, and does not know it yet.
+impl Drop for Progress {
     fn drop(&mut self) {
-        if self
-            .progress
-            .as_ref()
-            .is_some_and(|progress| progress.has_failed.get())
-        {
-            self.upload.give_up();
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
         }
     }
 }
 
-/// The request with scheme and authority of the service. Path and query stay as they are, byte for byte.
-pub(super) fn address(request: &mut Request<Upload>, authority: &Authority) -> Result<(), Failure> {
-    let path = request.uri().path_and_query().cloned();
-    let mut uri = http::uri::Parts::default();
-    uri.scheme = Some(Scheme::HTTP);
-    uri.authority = Some(authority.clone());
-    uri.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-    *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Failure::Upload)?;
-    *request.version_mut() = Version::HTTP_2;
-    request.headers_mut().remove(HOST);
-    request.headers_mut().remove(EXPECT);
-    // The service is not asked whether the body may come.
-    request.body_mut().go_on();
-    Ok(())
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        match self.0.upgrade() {
+            Some(progress) => progress.borrow_mut().poll_frame(cx),
+            None => Poll::Ready(Some(Err(Reason::CANCEL.into()))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let progress = self.0.upgrade();
+        progress.is_some_and(|progress| progress.borrow().is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.is_end_stream() {
+            SizeHint::with_exact(0)
+        } else {
+            SizeHint::default()
+        }
+    }
 }

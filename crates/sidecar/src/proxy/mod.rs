@@ -153,7 +153,7 @@ impl Proxy {
             opened.map_err(|failure| failure.problem(counts, &config.upstream.authority))?
         } else {
             fields::for_client(&mut answered);
-            answered.map(|answered| answered.body(config.timeouts.body, admitted))
+            answered.map(|it| it.body(config.timeouts.body, admitted, &self.sidecar))
         };
         if let Some(status) = status {
             let written = &mut self.written.borrow_mut();

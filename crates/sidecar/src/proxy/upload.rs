@@ -16,7 +16,7 @@ use super::{fields, now};
 use crate::config::Client;
 
 /// The body of a request on its way to the upstream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Upload {
     /// `None` if it is empty.
     body: Option<Incoming>,
@@ -43,7 +43,7 @@ impl Upload {
     /// The body of this request.
     pub(super) fn of(request: Request<Incoming>, client: &Client) -> Request<Self> {
         if request.body().is_end_stream() {
-            return request.map(|_| Self::empty());
+            return request.map(|_| Self::default());
         }
         let version = request.version();
         let expected = request.headers().get(EXPECT).map(HeaderValue::as_bytes);
@@ -56,15 +56,6 @@ impl Upload {
             lingers: version != Version::HTTP_2,
             client: client.header().cloned(),
         })
-    }
-
-    pub(super) const fn empty() -> Self {
-        Self {
-            body: None,
-            waiting: None,
-            lingers: false,
-            client: None,
-        }
     }
 
     pub(super) const fn is_empty(&self) -> bool {

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::body::Answered;
 use super::count;
 use super::failure::{Causes, Failure};
-use super::h2c::{self, Multiplexed};
+use super::h2c::{Multiplexed, Outgoing};
 use super::http1::{Broken, Buffers, Connection, Exchange, Pool};
 use super::patience::Patience;
 use super::upload::Upload;
@@ -43,7 +43,7 @@ impl Upstream {
     }
 
     /// Sends the request. It goes out a second time, on a new connection, if the first one had been used before and ended before a
-    /// byte of an answer: the service closed it while the request was on its way.
+    /// byte of an answer: the service closed it while the request was on its way. In HTTP/2 the service can say so.
     pub(super) async fn send(
         &self,
         request: Box<Request<Upload>>,
@@ -75,22 +75,22 @@ impl Upstream {
 
     async fn send_http2(
         &self,
-        mut request: Request<Upload>,
+        request: Request<Upload>,
         timeouts: &Timeouts,
         counts: &Counts,
     ) -> Result<Response<Answered>, Failure> {
-        h2c::address(&mut request, &self.authority)?;
-        let stream = self.stream(timeouts).await?;
-        let spare = (stream.is_reused && is_repeatable(&request)).then(|| copy(&request));
-        let answered = match (stream.send(request, timeouts).await, spare) {
-            (Err((Failure::Broken(error), true)), Some(spare)) => {
-                again(&error, counts);
-                self.stream(timeouts).await?.send(spare, timeouts).await
+        let is_repeatable = is_repeatable(&request);
+        let mut outgoing = Outgoing::new(request, &self.authority, timeouts)?;
+        loop {
+            let sender = in_time(timeouts, self.multiplexed.sender(self.socket())).await?;
+            match outgoing.send(sender, timeouts).await {
+                Ok(response) => return Ok(outgoing.answered(response).map(Answered::Http2)),
+                Err(Failure::Broken(error)) if outgoing.may_repeat(&error, is_repeatable) => {
+                    again(&error, counts);
+                }
+                Err(failure) => return Err(failure),
             }
-            (answered, _) => answered,
-        };
-        let response = answered.map_err(|(failure, _)| failure)?;
-        Ok(response.map(Answered::Http2))
+        }
     }
 
     async fn connection(&self, timeouts: &Timeouts) -> Result<Box<Connection>, Failure> {
@@ -98,10 +98,6 @@ impl Upstream {
         let patience = Patience::new(timeouts);
         let buffers = Rc::clone(&self.buffers);
         Ok(Box::new(Connection::new(socket, buffers, patience)))
-    }
-
-    async fn stream(&self, timeouts: &Timeouts) -> Result<h2c::Stream, Failure> {
-        in_time(timeouts, self.multiplexed.stream(self.socket())).await
     }
 
     async fn socket(&self) -> Result<TcpStream, Failure> {
@@ -131,14 +127,4 @@ fn is_repeatable(request: &Request<Upload>) -> bool {
         Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
     );
     is_idempotent && request.body().is_empty()
-}
-
-/// The same request without a body.
-fn copy(request: &Request<Upload>) -> Request<Upload> {
-    let mut copy = Request::new(Upload::empty());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    *copy.headers_mut() = request.headers().clone();
-    copy
 }

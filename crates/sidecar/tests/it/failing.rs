@@ -4,15 +4,18 @@ use std::future::pending;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::support::{GET, Sidecar, connect, head, rest, wait_until};
+use super::client::Answer;
+use super::frames::{self, DATA, RST_STREAM, SETTINGS};
+use super::support::{self, GET, Sidecar, connect, head, rest, wait_until};
 use super::upstream::{self, OK, Recorder};
 
 /// What has happened so often, for a service to count and a test to wait for.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Count(Arc<AtomicUsize>);
 
 impl Count {
@@ -485,6 +488,174 @@ fn a_service_of_http_2_that_is_not_there_or_is_none_is_a_bad_gateway() {
     for service in [upstream::nothing(), Recorder::ok().at] {
         let sidecar = Sidecar::h2c(service, &["--response-timeout", "1s"]);
         assert_eq!(sidecar.get("a").status, 502);
+    }
+}
+
+/// Answers each request with the number of its connection and its body, until the sidecar closes.
+fn respond_to_all(stream: &mut TcpStream, number: usize) {
+    while let Some(requests) = upstream::requests(stream, 1) {
+        for (id, body) in requests {
+            upstream::respond(stream, id, &format!("{number} {body}"));
+        }
+    }
+}
+
+/// Sends these requests at once.
+fn ask(sidecar: &Sidecar, requests: &[(&'static str, &'static str)]) -> Vec<JoinHandle<Answer>> {
+    let asking = requests.iter().map(|&(method, body)| {
+        let mut client = sidecar.client();
+        thread::spawn(move || client.send(method, "/", &[("x-client-id", "a")], body.as_bytes()))
+    });
+    asking.collect()
+}
+
+/// Status and text of their answers, sorted.
+fn answers(asking: Vec<JoinHandle<Answer>>) -> Vec<(u16, String)> {
+    let answers = asking.into_iter().map(|asking| asking.join().unwrap());
+    let mut answers: Vec<_> = answers
+        .map(|answer| (answer.status, answer.text()))
+        .collect();
+    answers.sort();
+    answers
+}
+
+#[test]
+fn requests_above_the_last_stream_of_a_connection_go_out_again_and_the_others_are_answered_on_it() {
+    let service = || {
+        upstream::frames(|stream, number| {
+            if number == 0 {
+                let requests = upstream::requests(stream, 4).unwrap();
+                upstream::go_away(stream, 1);
+                let (id, body) = requests.iter().find(|(id, _)| *id == 1).unwrap();
+                upstream::respond(stream, *id, &format!("first {body}"));
+            }
+            respond_to_all(stream, number);
+        })
+    };
+    for (method, body) in [
+        ("POST", "body"),
+        ("POST", ""),
+        ("PATCH", "body"),
+        ("GET", ""),
+    ] {
+        let sidecar = Sidecar::h2c(service(), &[]);
+        let again = (200, format!("1 {body}"));
+        let first = (200, format!("first {body}"));
+        let expected = [again.clone(), again.clone(), again, first];
+        assert_eq!(
+            answers(ask(&sidecar, &[(method, body); 4])),
+            expected,
+            "{method}"
+        );
+        let repeats = sidecar.metric("paceline_retries_total").unwrap();
+        assert!(repeats >= 3.0, "{repeats}");
+    }
+}
+
+#[test]
+fn requests_that_wait_for_a_place_on_a_connection_go_out_on_the_next() {
+    let (go, end) = channel();
+    let end = Mutex::new(end);
+    let service = upstream::frames(move |stream, number| {
+        if number == 0 {
+            // One stream at a time.
+            frames::send(stream, SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1]);
+            upstream::requests(stream, 1).unwrap();
+            upstream::respond(stream, 1, "ready");
+            upstream::requests(stream, 1).unwrap();
+            end.lock().unwrap().recv().unwrap();
+            upstream::go_away(stream, 3);
+            upstream::respond(stream, 3, "0 ");
+        }
+        respond_to_all(stream, number);
+    });
+    let sidecar = Sidecar::h2c(service, &[]);
+    assert_eq!(sidecar.get("a").text(), "ready");
+    let asking = ask(&sidecar, &[("GET", ""); 4]);
+    let passed = r#"paceline_client_requests_total{client="a",outcome="passed"}"#;
+    wait_until("they wait", || sidecar.metric(passed) == Some(5.0));
+    go.send(()).unwrap();
+    let expected = ["0 ", "1 ", "1 ", "1 "].map(|text| (200, text.to_owned()));
+    assert_eq!(answers(asking), expected);
+}
+
+#[test]
+fn a_service_that_takes_no_request_of_a_connection_is_a_bad_gateway_after_a_few() {
+    let connections = Count::default();
+    let count = connections.clone();
+    let service = upstream::frames(move |stream, _| {
+        count.add();
+        if upstream::requests(stream, 1).is_some() {
+            upstream::go_away(stream, 0);
+            upstream::requests(stream, 1);
+        }
+    });
+    let sidecar = Sidecar::h2c(service, &[]);
+    assert_eq!(answers(ask(&sidecar, &[("POST", "body")]))[0].0, 502);
+    assert!((2..=33).contains(&connections.get()), "{connections:?}");
+}
+
+#[test]
+fn a_stream_that_is_refused_goes_out_once_more() {
+    for (refused, status) in [(1, 200), (2, 502)] {
+        let service = upstream::frames(move |stream, number| {
+            for (id, _) in upstream::requests(stream, 1).unwrap() {
+                frames::send(stream, RST_STREAM, 0, id, &[0, 0, 0, 7]);
+            }
+            if refused == 2 {
+                for (id, _) in upstream::requests(stream, 1).unwrap() {
+                    frames::send(stream, RST_STREAM, 0, id, &[0, 0, 0, 7]);
+                }
+            }
+            respond_to_all(stream, number);
+        });
+        let sidecar = Sidecar::h2c(service, &[]);
+        assert_eq!(answers(ask(&sidecar, &[("POST", "body")]))[0].0, status);
+        assert_eq!(sidecar.metric("paceline_retries_total"), Some(1.0));
+        // The connection goes on.
+        assert_eq!(sidecar.get("a").text(), "0 ");
+    }
+}
+
+#[test]
+fn a_body_of_which_more_than_the_first_part_was_sent_is_not_sent_again() {
+    let (came, comes) = channel();
+    let service = upstream::frames(move |stream, _| {
+        for _ in 0..2 {
+            frames::next(stream, DATA);
+            came.send(()).unwrap();
+        }
+        upstream::go_away(stream, 0);
+        upstream::requests(stream, 1);
+    });
+    let sidecar = Sidecar::h2c(service, &[]);
+    let head = "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\ncontent-length: 99\r\n\r\n";
+    let mut stream = sidecar.open(head);
+    for part in ["one", "two"] {
+        stream.write_all(part.as_bytes()).unwrap();
+        comes.recv().unwrap();
+    }
+    assert!(support::head(&mut stream).starts_with("HTTP/1.1 502"));
+    assert_eq!(sidecar.metric("paceline_retries_total"), Some(0.0));
+}
+
+#[test]
+fn a_connection_of_http_2_that_breaks_costs_only_requests_that_may_not_be_repeated() {
+    for (method, body, status) in [("GET", "", 200), ("POST", "", 502), ("PUT", "body", 502)] {
+        let service = upstream::frames(|stream, number| {
+            if number == 0 {
+                upstream::requests(stream, 1);
+                return;
+            }
+            respond_to_all(stream, number);
+        });
+        let sidecar = Sidecar::h2c(service, &[]);
+        assert_eq!(
+            answers(ask(&sidecar, &[(method, body)]))[0].0,
+            status,
+            "{method}"
+        );
+        assert_eq!(sidecar.get("a").status, 200);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 
+use super::frames::{self, END_HEADERS, HEADERS, RST_STREAM};
 use super::support::{GET, Sidecar, wait_until};
 use super::upstream::{self, OK, hello};
 
@@ -74,6 +75,39 @@ fn a_request_that_its_client_leaves_is_cancelled() {
     let series = "paceline_requests_total{outcome=\"cancelled\"}";
     wait_until("it is counted", || sidecar.metric(series) == Some(1.0));
     assert_eq!(outcomes(&sidecar), 1);
+}
+
+/// The count of answers goes up with the head, and counts never fall.
+#[test]
+fn a_response_that_breaks_off_or_stops_is_answered_and_broken() {
+    let cut = upstream::raw(|mut connection| {
+        connection.head().unwrap();
+        connection.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfive5");
+    });
+    let quiet = upstream::raw(|mut connection| {
+        connection.head().unwrap();
+        connection.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfive5");
+        connection.rest();
+    });
+    let reset = upstream::frames(|stream, _| {
+        upstream::requests(stream, 1).unwrap();
+        frames::send(stream, HEADERS, END_HEADERS, 1, &[0x88]);
+        frames::send(stream, RST_STREAM, 0, 1, &[0, 0, 0, 2]);
+        upstream::requests(stream, 1);
+    });
+    let flags = ["--body-timeout", "200ms"];
+    for (what, sidecar) in [
+        ("cut", Sidecar::start(cut, &flags)),
+        ("quiet", Sidecar::start(quiet, &flags)),
+        ("reset", Sidecar::h2c(reset, &flags)),
+    ] {
+        assert!(!sidecar.exchange(GET).ends_with("0\r\n\r\n"), "{what}");
+        let broken = sidecar.metric("paceline_responses_broken_total");
+        assert_eq!(broken, Some(1.0), "{what}");
+        assert_eq!(outcomes(&sidecar), 1, "{what}");
+        let answered = sidecar.metric("paceline_requests_total{outcome=\"answered\"}");
+        assert_eq!(answered, Some(1.0), "{what}");
+    }
 }
 
 /// Each new client that finds nothing ends the cycle.

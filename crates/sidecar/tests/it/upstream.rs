@@ -1,10 +1,12 @@
 //! Services behind the sidecar, in the process of the test: with hyper for what is regular, and by raw bytes for the rest.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -18,6 +20,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use socket2::{Domain, Socket, Type};
 
+use super::frames::{self, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, SETTINGS};
 use super::support::PATIENCE;
 
 /// What a service answers.
@@ -110,6 +113,50 @@ pub(crate) fn raw(script: impl Fn(Connection) + Send + Sync + 'static) -> Socket
         }
     });
     at
+}
+
+/// A service of HTTP/2 by frames: the script serves a connection, whose number it gets, and closes it when it returns.
+pub(crate) fn frames(script: impl Fn(&mut TcpStream, usize) + Send + Sync + 'static) -> SocketAddr {
+    let connections = AtomicUsize::new(0);
+    raw(move |connection| {
+        let mut stream = connection.stream();
+        stream.read_exact(&mut [0; PREFACE.len()]).unwrap();
+        let mut stream = stream.try_clone().unwrap();
+        frames::send(&mut stream, SETTINGS, 0, 0, &[]);
+        script(&mut stream, connections.fetch_add(1, Ordering::Relaxed));
+    })
+}
+
+/// The next requests of a connection by frames, as they end: stream and body. `None`: the sidecar has closed.
+pub(crate) fn requests(stream: &mut TcpStream, count: usize) -> Option<Vec<(u32, String)>> {
+    let mut bodies = HashMap::<u32, String>::new();
+    let mut requests = Vec::new();
+    while requests.len() < count {
+        let frame = frames::receive(stream)?;
+        if frame.kind != HEADERS && frame.kind != DATA {
+            continue;
+        }
+        let body = bodies.entry(frame.stream).or_default();
+        if frame.kind == DATA {
+            *body += &String::from_utf8(frame.payload).unwrap();
+        }
+        if frame.flags & END_STREAM != 0 {
+            requests.push((frame.stream, mem::take(body)));
+        }
+    }
+    Some(requests)
+}
+
+/// Answers 200 with this body.
+pub(crate) fn respond(stream: &mut TcpStream, id: u32, body: &str) {
+    frames::send(stream, HEADERS, END_HEADERS, id, &[0x88]);
+    frames::send(stream, DATA, END_STREAM, id, body.as_bytes());
+}
+
+/// The connection ends without an error, and this is the last stream that the service processes.
+pub(crate) fn go_away(stream: &mut TcpStream, last: u32) {
+    let payload = [last.to_be_bytes(), [0; 4]].concat();
+    frames::send(stream, GOAWAY, 0, 0, &payload);
 }
 
 /// A service that switches to another protocol, and then sends back what it gets.

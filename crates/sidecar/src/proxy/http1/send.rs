@@ -49,7 +49,7 @@ impl Sending {
         Self {
             is_complete: length == Some(0),
             coding: length.map_or(Coding::Chunked, Coding::Length),
-            upload: std::mem::replace(request.body_mut(), Upload::empty()),
+            upload: std::mem::take(request.body_mut()),
             moved: 0,
             awaits_client: false,
         }
