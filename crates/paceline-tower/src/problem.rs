@@ -143,17 +143,11 @@ impl Problem {
         let mut json = String::with_capacity(256);
         json.push('{');
         if let Some([kind, _]) = self.kind {
-            let registry = r#""type":"https://iana.org/assignments/http-problem-types#"#;
-            json.extend([registry, kind, r#"","#]);
+            let registry = "https://iana.org/assignments/http-problem-types";
+            let _ = write!(json, r#""type":"{registry}#{kind}","#);
         }
-        let status = self.status.as_str();
-        json.extend([
-            r#""title":""#,
-            title,
-            r#"","status":"#,
-            status,
-            r#","detail":"#,
-        ]);
+        let status = self.status.as_u16();
+        let _ = write!(json, r#""title":"{title}","status":{status},"detail":"#);
         push_quoted(&mut json, &self.detail);
         if let Some(policy) = &self.exceeded {
             json.push_str(r#","violated-policies":["#);

@@ -6,23 +6,17 @@ use core::fmt::Write;
 pub(super) fn push_quoted(json: &mut String, text: &str) {
     json.push('"');
     let mut rest = text;
+    let is_special = |byte| matches!(byte, ..b' ' | b'"' | b'\\');
+    // To search for a byte is quicker than to look at each character.
     while let Some(at) = rest.bytes().position(is_special) {
-        let (plain, special) = rest.split_at(at);
-        json.push_str(plain);
-        match special.as_bytes()[0] {
-            byte @ (b'"' | b'\\') => json.extend(['\\', byte.into()]),
-            byte => drop(write!(json, "\\u{byte:04x}")),
-        }
-        rest = &special[1..];
+        let _ = write!(json, "{}\\u{:04x}", &rest[..at], rest.as_bytes()[at]);
+        rest = &rest[at + 1..];
     }
     json.push_str(rest);
     json.push('"');
 }
 
-const fn is_special(byte: u8) -> bool {
-    matches!(byte, b'"' | b'\\' | ..=b'\x1f')
-}
-
+/// The text without the quotes around it, if it has both.
 pub(super) fn unquoted(text: &str) -> &str {
     let inside = text.strip_prefix('"');
     let inside = inside.and_then(|text| text.strip_suffix('"'));

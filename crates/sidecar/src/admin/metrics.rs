@@ -18,8 +18,8 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::config::Mode;
-use crate::proxy::Histogram;
-use crate::state::Sidecar;
+use crate::proxy::{Histogram, Times};
+use crate::state::{Counts, Sidecar};
 
 use super::answer::{Answer, of_type, problem};
 use super::process;
@@ -80,49 +80,10 @@ impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let view = View::of(&self.0);
         let counts = &self.0.counts;
-        let count = |count: &AtomicU64| ConstCounter::new(count.load(Relaxed));
         let times = &self.0.times;
         let mut families = Families(encoder);
         families.clients(&view.clients)?;
-        families.by(
-            "outcome",
-            "paceline_requests",
-            "Requests by what became of them, each once.",
-            [
-                ("answered", ConstCounter::new(all(&times.added))),
-                ("refused", count(&counts.refused)),
-                ("anonymous", count(&counts.anonymous)),
-                ("shed", count(&counts.shed)),
-                ("bad_request", count(&counts.bad_requests)),
-                ("upstream_failed", count(&counts.upstream_failed)),
-                ("upstream_late", count(&counts.upstream_late)),
-                ("cancelled", count(&counts.cancelled)),
-            ],
-        )?;
-        for (name, help, counter) in [
-            (
-                "paceline_anonymous_passed",
-                "Requests without a valid client id that passed, since the share is not enforced for them.",
-                &counts.anonymous_passed,
-            ),
-            (
-                "paceline_responses_broken",
-                "Responses of the upstream that ended before their end, after their head was answered.",
-                &counts.responses_broken,
-            ),
-            (
-                "paceline_retries",
-                "Requests sent again, since a connection to the upstream had ended or had not taken them.",
-                &counts.retried,
-            ),
-            (
-                "paceline_connections_late",
-                "Connections and streams cut, since the client was silent or read nothing for too long.",
-                &counts.connections_late,
-            ),
-        ] {
-            families.one(name, help, &count(counter))?;
-        }
+        families.requests(counts, times)?;
         families.one(
             "paceline_capacity",
             "Requests that all clients together may pass in a cycle.",
@@ -188,6 +149,10 @@ impl Collector for Scrape {
     }
 }
 
+fn count(count: &AtomicU64) -> ConstCounter<u64> {
+    ConstCounter::new(count.load(Relaxed))
+}
+
 /// The number of times that were recorded.
 fn all(times: &Histogram) -> u64 {
     times.buckets().map(|(_, count)| count).sum()
@@ -197,6 +162,50 @@ fn all(times: &Histogram) -> u64 {
 pub(super) struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
+    /// What became of requests.
+    fn requests(&mut self, counts: &Counts, times: &Times) -> Result<(), Error> {
+        self.by(
+            "outcome",
+            "paceline_requests",
+            "Requests by what became of them, each once.",
+            [
+                ("answered", ConstCounter::new(all(&times.added))),
+                ("refused", count(&counts.refused)),
+                ("anonymous", count(&counts.anonymous)),
+                ("shed", count(&counts.shed)),
+                ("bad_request", count(&counts.bad_requests)),
+                ("upstream_failed", count(&counts.upstream_failed)),
+                ("upstream_late", count(&counts.upstream_late)),
+                ("cancelled", count(&counts.cancelled)),
+            ],
+        )?;
+        for (name, help, counter) in [
+            (
+                "paceline_anonymous_passed",
+                "Requests without a valid client id that passed, since the share is not enforced for them.",
+                &counts.anonymous_passed,
+            ),
+            (
+                "paceline_responses_broken",
+                "Responses of the upstream that ended before their end, after their head was answered.",
+                &counts.responses_broken,
+            ),
+            (
+                "paceline_retries",
+                "Requests sent again, since a connection to the upstream had ended or had not taken them.",
+                &counts.retried,
+            ),
+            (
+                "paceline_connections_late",
+                "Connections and streams cut, since the client was silent or read nothing for too long.",
+                &counts.connections_late,
+            ),
+        ] {
+            self.one(name, help, &count(counter))?;
+        }
+        Ok(())
+    }
+
     /// A family with one sample.
     pub(super) fn one(
         &mut self,
