@@ -37,6 +37,8 @@ struct Sums {
 pub(super) struct Written {
     text: String,
     policy: Option<(Quota, HeaderValue)>,
+    /// The same for the texts of refusals.
+    quota: String,
 }
 
 /// The decision on a request.
@@ -165,22 +167,30 @@ impl Limit {
         status: Option<Status>,
         written: &mut Written,
     ) -> Problem {
-        let quota = status.and_then(|status| status.quota);
-        let quota = quota.map(|quota| format!(" ({} per {:?})", quota.permits, quota.window));
-        let quota = quota.unwrap_or_default();
-        let detail = format!("the share of this client is used up{quota}");
-        let mut problem = paceline_tower::Problem::quota_exceeded(NAME, detail);
+        let mut headers = HeaderMap::new();
         if let Some(mut status) = status {
             status.reset_in = wait;
-            self.describe(problem.headers_mut(), &status, written);
+            self.describe(&mut headers, &status, written);
         }
+        let quota = status.map_or("", |_| &written.quota);
+        let detail = ["the share of this client is used up", quota].concat();
+        let mut problem = paceline_tower::Problem::quota_exceeded(NAME, detail);
+        *problem.headers_mut() = headers;
         problem.with_wait(wait).into()
     }
 
     /// Adds the headers of the limit. Those of the upstream stay.
     pub(super) fn describe(&self, headers: &mut HeaderMap, status: &Status, written: &mut Written) {
-        let Written { text, policy } = written;
+        let Written {
+            text,
+            policy,
+            quota,
+        } = written;
         if policy.as_ref().map(|(quota, _)| *quota) != status.quota {
+            quota.clear();
+            if let Some(Quota { permits, window }) = status.quota {
+                *quota = format!(" ({permits} per {window:?})");
+            }
             text.clear();
             self.headers.write_policy(text, status);
             let value = HeaderValue::from_str(text).ok();
