@@ -93,9 +93,7 @@ impl Connection {
         self.patience.begin();
         self.reader.has_received = false;
         self.reader.has_filled = false;
-        let mut writer = self.writer.borrow_mut();
-        writer.sent = 0;
-        writer.front.clear();
+        self.writer.borrow_mut().forget_front();
     }
 
     /// The socket, and what was read of it already.
@@ -170,10 +168,16 @@ impl Writer {
     /// Where the next part is written, when what was there before is sent.
     pub(super) fn next_front(&mut self) -> &mut Vec<u8> {
         if self.sent == self.front.len() {
-            self.sent = 0;
-            self.front.clear();
+            self.forget_front();
         }
         &mut self.front
+    }
+
+    /// What was there before is of no more use. After a long head its memory is not kept.
+    pub(super) fn forget_front(&mut self) {
+        self.sent = 0;
+        self.front.clear();
+        self.front.shrink_to(SMALL);
     }
 
     /// Sends what there is. Ready when all of it is sent; never ready after a failure.

@@ -11,7 +11,6 @@ use tokio::task::spawn_local;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Broken;
-use super::buffer::SMALL;
 use super::connection::{Connection, Writer};
 use super::framing::Framing;
 use super::head::{self, Head};
@@ -157,8 +156,8 @@ impl Exchange {
         self.connection.patience.begin();
         let mut writer = self.connection.writer.borrow_mut();
         let is_sent = self.sending.is_over(&writer);
-        if is_sent && writer.front.capacity() > SMALL {
-            drop(writer.take_front());
+        if is_sent {
+            writer.forget_front();
         }
         drop(writer);
         let rest = (!is_sent && !self.framing.is_over()).then(|| {
