@@ -117,10 +117,18 @@ impl<R: Resource> WaitQueue<R> {
     }
 
     /// Leaves the queue.
+    #[inline]
     pub(crate) fn cancel(&self, position: &mut Position) {
         if !position.is_none() {
-            self.locked(|queue| queue.cancel(position));
+            self.leave(position);
         }
+    }
+
+    /// Out of line: most requests were never queued.
+    #[cold]
+    #[inline(never)]
+    fn leave(&self, position: &mut Position) {
+        self.locked(|queue| queue.cancel(position));
     }
 
     /// Reads or counts something that concerns no waiter.
