@@ -15,9 +15,9 @@ async fn main() {
     let start = Instant::now();
     let passed = Arc::new(Mutex::new(Vec::new()));
     let request = |limit: &Shared<Interval>, name: &'static str| {
-        let (permit, passed) = (limit.acquire_one(), Arc::clone(&passed));
+        let (limit, passed) = (limit.clone(), Arc::clone(&passed));
         tokio::spawn(async move {
-            permit.await;
+            limit.acquire_one().await;
             println!("{:5} ms: {name}", start.elapsed().as_millis());
             passed.lock().unwrap().push(name);
         })
@@ -47,9 +47,9 @@ async fn main() {
     // Permits have the same classes.
     let permits = Permits::new(1);
     let held = permits.acquire().await;
-    let second = tokio::spawn(permits.acquire());
+    let second = tokio::spawn(permits.acquire_owned());
     yield_now().await;
-    let first = tokio::spawn(permits.with_priority(Priority::High).acquire());
+    let first = tokio::spawn(permits.with_priority(Priority::High).acquire_owned());
     yield_now().await;
     drop(held);
     let permit = first.await;

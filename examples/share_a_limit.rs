@@ -22,9 +22,9 @@ async fn main() {
     let users: Vec<_> = ["ann", "bob"]
         .into_iter()
         .map(|user| {
-            let permit = limit.acquire_one();
+            let limit = limit.clone();
             tokio::spawn(async move {
-                permit.await;
+                limit.acquire_one().await;
                 println!("{} ms: call for {user}", now());
                 now()
             })

@@ -452,7 +452,7 @@ pub struct PermitsAt<K> {
     permits: KeyedPermits<K>,
     key: K,
     /// While it is queued.
-    waiting: Option<AcquirePermit>,
+    waiting: Option<AcquirePermit<'static>>,
     /// While it waits for room.
     room: Timer,
 }
@@ -487,7 +487,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Admit for PermitsAt<K> {
                 return Poll::Ready(Ok(Some(permit)));
             }
             let permits = ready!(self.poll_enter(cx));
-            self.waiting = Some(permits.acquire());
+            self.waiting = Some(permits.acquire_owned());
         }
     }
 

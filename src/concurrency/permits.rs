@@ -5,6 +5,7 @@ use core::mem;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::limiter::{
@@ -64,7 +65,7 @@ use super::{Admit, Admitted};
 pub struct Permits {
     queue: Arc<WaitQueue<SemaphoreState>>,
     /// The request of this handle, if [`Admit`] has queued it.
-    waiting: Option<AcquirePermit>,
+    waiting: Option<AcquirePermit<'static>>,
     resolution: Resolution,
     priority: Priority,
 }
@@ -211,9 +212,9 @@ impl Permits {
     /// # async fn main() {
     /// let permits = Permits::new(1).with_newest_first(Duration::from_millis(100));
     /// let held = permits.acquire().await;
-    /// let oldest = tokio::spawn(permits.acquire());
+    /// let oldest = tokio::spawn(permits.acquire_owned());
     /// tokio::time::sleep(Duration::from_millis(100)).await;
-    /// let newest = tokio::spawn(permits.acquire());
+    /// let newest = tokio::spawn(permits.acquire_owned());
     /// tokio::task::yield_now().await;
     ///
     /// drop(held);
@@ -291,6 +292,8 @@ impl Permits {
 
     /// Waits for a permit, behind every request that came before.
     ///
+    /// The future borrows the permits; the [`Permit`] does not. One that outlives them is [`acquire_owned`](Self::acquire_owned).
+    ///
     /// ```
     /// use paceline::concurrency::Permits;
     ///
@@ -312,9 +315,29 @@ impl Permits {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was taken, and the next goes when it can.
-    pub fn acquire(&self) -> AcquirePermit {
+    #[inline]
+    pub fn acquire(&self) -> AcquirePermit<'_> {
         AcquirePermit {
             permits: self.acquire_many(1),
+        }
+    }
+
+    /// [`acquire`](Self::acquire) with a handle of its own: the future can be sent to a task or kept in a field. It fails, panics and is
+    /// cancelled in the same way.
+    ///
+    /// ```
+    /// use paceline::concurrency::Permits;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let permits = Permits::new(1);
+    /// let waiting = tokio::spawn(permits.acquire_owned());
+    /// assert_eq!(waiting.await.unwrap().count(), 1);
+    /// # }
+    /// ```
+    pub fn acquire_owned(&self) -> AcquirePermit<'static> {
+        AcquirePermit {
+            permits: self.request(Cow::Owned(Arc::clone(&self.queue)), 1),
         }
     }
 
@@ -351,10 +374,20 @@ impl Permits {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was taken, and the next goes when it can.
-    pub fn acquire_many(&self, cost: u32) -> AcquirePermits {
+    #[inline]
+    pub fn acquire_many(&self, cost: u32) -> AcquirePermits<'_> {
+        self.request(Cow::Borrowed(&self.queue), cost)
+    }
+
+    #[inline]
+    fn request<'a>(
+        &self,
+        queue: Cow<'a, Arc<WaitQueue<SemaphoreState>>>,
+        cost: u32,
+    ) -> AcquirePermits<'a> {
         AcquirePermits {
             gate: Some(Gate::new(PermitQueue {
-                queue: Arc::clone(&self.queue),
+                queue,
                 position: Position::None,
                 resolution: self.resolution,
                 priority: self.priority,
@@ -559,7 +592,7 @@ impl Admit for Permits {
         let waiting = if let Some(waiting) = &mut self.waiting {
             waiting
         } else {
-            let acquire = self.acquire();
+            let acquire = self.acquire_owned();
             self.waiting.insert(acquire)
         };
         let permit = ready!(Pin::new(waiting).poll(cx));
@@ -671,14 +704,14 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// Future of [`Permits::acquire`].
+/// Future of [`Permits::acquire`] and [`Permits::acquire_owned`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct AcquirePermit {
-    permits: AcquirePermits,
+pub struct AcquirePermit<'a> {
+    permits: AcquirePermits<'a>,
 }
 
-impl AcquirePermit {
+impl AcquirePermit<'_> {
     /// Leaves the queue, with a permit if it is the turn of this request and one is free.
     pub(super) fn leave(mut self) -> Option<Permit> {
         let handle = self.permits.gate().limiter_mut();
@@ -689,9 +722,10 @@ impl AcquirePermit {
     }
 }
 
-impl Future for AcquirePermit {
+impl Future for AcquirePermit<'_> {
     type Output = Permit;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
         let permit = ready!(Pin::new(&mut self.permits).poll(cx));
         Poll::Ready(permit.expect("one is never too many: a limit of zero refuses no request"))
@@ -701,19 +735,19 @@ impl Future for AcquirePermit {
 /// Future of [`Permits::acquire_many`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct AcquirePermits {
+pub struct AcquirePermits<'a> {
     /// Gone when it is done.
-    gate: Option<Gate<PermitQueue>>,
+    gate: Option<Gate<PermitQueue<'a>>>,
     count: u32,
 }
 
-impl AcquirePermits {
-    fn gate(&mut self) -> &mut Gate<PermitQueue> {
+impl<'a> AcquirePermits<'a> {
+    fn gate(&mut self) -> &mut Gate<PermitQueue<'a>> {
         self.gate.as_mut().expect("polled after it was ready")
     }
 }
 
-impl Future for AcquirePermits {
+impl Future for AcquirePermits<'_> {
     type Output = Result<Permit, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -733,17 +767,35 @@ impl Future for AcquirePermits {
 
 /// A handle that queues for permits.
 #[derive(Debug)]
-struct PermitQueue {
-    queue: Arc<WaitQueue<SemaphoreState>>,
+struct PermitQueue<'a> {
+    /// Lent, or with a count of its own.
+    queue: Cow<'a, Arc<WaitQueue<SemaphoreState>>>,
     position: Position,
     resolution: Resolution,
     priority: Priority,
     reporter: Reporter,
 }
 
-impl Limiter for PermitQueue {
+impl PermitQueue<'_> {
+    /// The permits are given back if the observer panics. Else the future has them.
+    #[cold]
+    fn report(&mut self, cost: u32, answer: &Poll<Result<Decision, Infallible>>) {
+        let has_passed = matches!(answer, Poll::Ready(Ok(Decision::Pass)));
+        let mut permit = has_passed.then(|| Permit {
+            queue: Arc::clone(&self.queue),
+            count: cost,
+        });
+        self.reporter.answered(Method::Decide, cost, answer, None);
+        if let Some(permit) = &mut permit {
+            permit.count = 0;
+        }
+    }
+}
+
+impl Limiter for PermitQueue<'_> {
     type Error = Infallible;
 
+    #[inline]
     fn poll_decide(
         &mut self,
         cost: u32,
@@ -754,21 +806,14 @@ impl Limiter for PermitQueue {
         let decision = self
             .queue
             .poll_acquire(position, cost, Intent::Acquire, &caller);
-        let is_reported = self.reporter.observer().is_some();
-        let has_passed = matches!(decision, Poll::Ready(Decision::Pass));
-        // Given back if the observer panics. Else the future has it.
-        let permit = (is_reported && has_passed).then(|| Permit {
-            queue: Arc::clone(&self.queue),
-            count: cost,
-        });
         let answer = decision.map(Ok);
-        self.reporter.answered(Method::Decide, cost, &answer, None);
-        if let Some(mut permit) = permit {
-            permit.count = 0;
+        if self.reporter.observer().is_some() {
+            self.report(cost, &answer);
         }
         answer
     }
 
+    #[inline]
     fn give_up(&mut self) {
         self.queue.cancel(&mut self.position);
         self.reporter.gave_up();

@@ -14,7 +14,8 @@ use super::{AcquireError, Gate, Limiter};
 ///
 /// [`Shared`](super::Shared), [`KeyedAt`](super::KeyedAt) and `RedisLimiter` have such methods themselves, where they can say or
 /// return more. This trait brings them to a limiter around another, and to code that is generic. The limiter may have an error of its
-/// own: it is the `E` of [`AcquireError`].
+/// own: it is the `E` of [`AcquireError`]. A future here owns its clone; that of [`Shared::acquire`](super::Shared::acquire) borrows
+/// the limit.
 ///
 /// ```
 /// use paceline::limiter::{Event, Observed};
@@ -143,7 +144,8 @@ pub trait ByHand: Clone + Unpin {}
 #[diagnostic::do_not_recommend]
 impl<T: Clone + Unpin> ByHand for T {}
 
-/// Future of [`LimiterExt::acquire`], [`Shared::acquire`](super::Shared::acquire) and [`Keyed::acquire`](super::Keyed::acquire).
+/// Future of [`LimiterExt::acquire`], [`Shared::acquire`](super::Shared::acquire) (of a [`Lent`](super::future::Lent) limit),
+/// [`Shared::acquire_owned`](super::Shared::acquire_owned) and [`Keyed::acquire`](super::Keyed::acquire).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Acquire<L: Limiter> {

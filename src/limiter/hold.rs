@@ -65,6 +65,7 @@ impl Hold {
     }
 
     /// From when on it holds no request.
+    #[inline]
     pub(super) fn ends_at(&self) -> Tick {
         self.paused_until.max(self.reset_at)
     }

@@ -110,6 +110,7 @@ pub mod future {
     #[doc(hidden)]
     pub use crate::limiter::part::{Part, Together};
     pub use crate::limiter::settle::{Reserve, ReserveWithin};
+    pub use crate::limiter::shared::Lent;
 }
 
 /// A handle on a limit: it has one position in the queue. A clone is another handle of the same limit.

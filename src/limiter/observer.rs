@@ -38,7 +38,7 @@ use crate::policy::Decision;
 /// let limit = limit.with_observer(waiting.clone());
 ///
 /// limit.acquire(1).await.unwrap();
-/// let second = tokio::spawn(limit.acquire(1));
+/// let second = tokio::spawn(limit.acquire_owned(1));
 /// tokio::task::yield_now().await;
 /// assert_eq!(waiting.0.load(Ordering::Relaxed), 1);
 ///

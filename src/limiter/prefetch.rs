@@ -10,9 +10,10 @@
 //! instants. After a request that costs as much as a whole prefetch there is none.
 //!
 //! In a `Shared` limit one atomic has the permits that are left and the number of requests that took some. It is offered
-//! under the lock, only when no waiter is queued, and every operation with the lock reclaims it first. So a pause, new
-//! parameters or a new waiter finds every permit that has passed. The clock is read after the reclaim, or a permit would be
-//! counted earlier than it passed. An idle key has no prefetch: that would be memory for each key.
+//! under the lock, only when no waiter is queued, and every operation with the lock reclaims it first, except for a request
+//! that finds a new offer when it has the lock, and takes of it. So a pause, new parameters or a new waiter finds every
+//! permit that has passed. The clock is read after the reclaim, or a permit would be counted earlier than it passed. An
+//! idle key has no prefetch: that would be memory for each key.
 
 use core::sync::atomic::Ordering;
 
@@ -240,6 +241,10 @@ mod tests {
                 return 1;
             }
             let mut state = self.state.lock().unwrap();
+            // The request that had the lock before may have made a new offer.
+            if self.shared.take(Intent::Acquire, cost) {
+                return 1;
+            }
             self.commit(&mut state);
             let Some(left) = state.left.checked_sub(cost) else {
                 return 0;

@@ -230,7 +230,7 @@ impl<P: Policy> Shared<P> {
     /// let limit = Interval::every(ms(100)).shared().with_newest_first(ms(150));
     /// limit.acquire_one().await;
     ///
-    /// let waiters = [(); 3].map(|()| tokio::spawn(limit.acquire_one()));
+    /// let waiters = [(); 3].map(|()| tokio::spawn(limit.acquire_owned(1)));
     /// tokio::time::sleep(ms(150)).await;
     /// assert_eq!(waiters.each_ref().map(|waiter| waiter.is_finished()), [true, false, false]);
     /// tokio::time::sleep(ms(100)).await;
@@ -279,6 +279,9 @@ impl<P: Policy> Shared<P> {
 
     /// Waits for `cost` permits, behind every request that came before. It is queued when it is first polled.
     ///
+    /// The future borrows the limit, and needs no handle of its own. One that outlives the limit is
+    /// [`acquire_owned`](Self::acquire_owned).
+    ///
     /// ```
     /// use paceline::limiter::PolicyExt;
     /// use paceline::policy::TokenBucket;
@@ -311,11 +314,30 @@ impl<P: Policy> Shared<P> {
     ///
     /// Dropping it leaves the queue; nothing was counted.
     #[doc(alias("until_n_ready", "consume", "removeTokens"))]
-    pub fn acquire(&self, cost: u32) -> Acquire<Self> {
+    #[inline]
+    pub fn acquire(&self, cost: u32) -> Acquire<Lent<'_, P>> {
+        Acquire::new(self.lend(), cost)
+    }
+
+    /// [`acquire`](Self::acquire) with a handle of its own: the future can be sent to a task or kept in a field. It fails, panics and is
+    /// cancelled in the same way.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// let waiting = tokio::spawn(limit.acquire_owned(1));
+    /// waiting.await.unwrap().unwrap();
+    /// # }
+    /// ```
+    pub fn acquire_owned(&self, cost: u32) -> Acquire<Self> {
         Acquire::new(self.with_same_count(), cost)
     }
 
-    /// Waits for one permit, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
+    /// Waits for one permit, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error. It borrows the
+    /// limit, too.
     ///
     /// ```
     /// use paceline::prelude::*;
@@ -340,8 +362,9 @@ impl<P: Policy> Shared<P> {
     ///
     /// Dropping it leaves the queue; nothing was counted.
     #[doc(alias("until_ready", "consume", "schedule", "ready"))]
-    pub fn acquire_one(&self) -> AcquireOne<Self> {
-        AcquireOne::new(self.with_same_count())
+    #[inline]
+    pub fn acquire_one(&self) -> AcquireOne<Lent<'_, P>> {
+        AcquireOne::new(self.lend())
     }
 
     /// Waits for `cost` permits, if they can be had `within` this time.
@@ -349,7 +372,8 @@ impl<P: Policy> Shared<P> {
     /// It fails at once when the wait behind the queued requests is known to be too long, and when the time is over at the
     /// latest. Nothing is counted then. The wait is known when it joins the queue: a pause, a retune, a charge or a request that returns
     /// to its position ahead can make it longer, and that is noticed at the deadline. The time begins when it is first polled; like any
-    /// future it can say nothing while it is not polled, and one that is polled late takes a permit that is there.
+    /// future it can say nothing while it is not polled, and one that is polled late takes a permit that is there. The future has a
+    /// handle of its own.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -516,6 +540,15 @@ impl<P: Policy> Shared<P> {
         })
     }
 
+    #[inline]
+    fn lend(&self) -> Lent<'_, P> {
+        Lent {
+            limit: self,
+            position: Position::None,
+            reporter: self.reporter.clone(),
+        }
+    }
+
     /// A handle that shares the count of this one: see [`LimitHandle`].
     fn with_same_count(&self) -> Self {
         self.with_queue(Arc::clone(&self.queue))
@@ -647,11 +680,11 @@ impl<P: Policy> Shared<P> {
     /// let limit = Interval::every(Duration::from_secs(3600)).shared();
     /// limit.acquire_one().await;
     ///
-    /// let waiting = tokio::spawn(limit.acquire_one());
+    /// let waiting = tokio::spawn(limit.acquire_owned(1));
     /// tokio::time::sleep(Duration::from_secs(1)).await;
     /// limit.retune(Interval::every(Duration::from_secs(5)));
     ///
-    /// waiting.await.unwrap();
+    /// waiting.await.unwrap().unwrap();
     /// assert_eq!(start.elapsed(), Duration::from_secs(5));
     /// # }
     /// ```
@@ -910,6 +943,59 @@ impl<P: Policy> Drop for Shared<P> {
 }
 
 const PASS: Answer = Poll::Ready(Ok(Decision::Pass));
+
+/// A [`Shared`] limit that is lent to one request: see [`Shared::acquire`]. It has a position in the queue, and counts no reference.
+// It has no destructor, since the gate around it leaves the queue.
+pub struct Lent<'a, P: Policy> {
+    limit: &'a Shared<P>,
+    position: Position,
+    reporter: Reporter,
+}
+
+impl<P: Policy> Lent<'_, P> {
+    /// Out of line: most requests take a prefetched permit.
+    #[inline(never)]
+    fn poll_queue(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        let (limit, position) = (self.limit, &mut self.position);
+        let caller = Caller::new(cx, limit.resolution, limit.priority);
+        let decision = limit
+            .queue
+            .poll_acquire(position, cost, Intent::Acquire, &caller);
+        let answer = decision.map(Ok);
+        self.reporter.answered(Method::Decide, cost, &answer, None);
+        answer
+    }
+}
+
+impl<P: Policy> Limiter for Lent<'_, P> {
+    type Error = Infallible;
+
+    #[inline]
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        let (queue, position) = (&self.limit.queue, self.position);
+        if queue.takes_prefetched(position, cost, Intent::Acquire) {
+            self.reporter.answered(Method::Decide, cost, &PASS, None);
+            return PASS;
+        }
+        self.poll_queue(cost, cx)
+    }
+
+    #[inline]
+    fn give_up(&mut self) {
+        self.limit.queue.cancel(&mut self.position);
+        self.reporter.gave_up();
+    }
+
+    fn resolution(&self) -> Resolution {
+        self.limit.resolution
+    }
+}
+
+impl<P: Policy> fmt::Debug for Lent<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lent").field(self.limit).finish()
+    }
+}
 
 /// Asks without being queued.
 #[inline]

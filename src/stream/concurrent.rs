@@ -99,7 +99,7 @@ pin_project! {
         input: PeekableInput<S>,
         permits: Permits,
         start: F,
-        waiting: Option<AcquirePermit>,
+        waiting: Option<AcquirePermit<'static>>,
         futures: FutureSet<Fut>,
     }
 }
@@ -153,7 +153,9 @@ where
                 Err(Missed::OthersWait) => {}
             }
         }
-        let waiting = this.waiting.get_or_insert_with(|| this.permits.acquire());
+        let waiting = this
+            .waiting
+            .get_or_insert_with(|| this.permits.acquire_owned());
         Pin::new(waiting).poll(cx)
     }
 }
@@ -180,7 +182,7 @@ where
                 return Poll::Pending;
             }
             // Only now: while the consumer works on an output, this stream is not polled and would hold up the queue.
-            *this.waiting = Some(this.permits.acquire());
+            *this.waiting = Some(this.permits.acquire_owned());
         }
     }
 

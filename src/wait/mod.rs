@@ -65,7 +65,7 @@ pub(crate) trait Resource {
         false
     }
 
-    /// Called on every lock: ends the prefetch and counts the permits that were taken from it.
+    /// Called on every lock, unless prefetched permits answer: ends the prefetch and counts the permits that were taken from it.
     fn reclaim(&mut self, prefetched: &Self::Front) {
         let _ = prefetched;
     }

@@ -20,11 +20,11 @@ use crate::time::{OutOfRange, Tick};
 /// limit.acquire_one().await;
 ///
 /// let start = Instant::now();
-/// let batch = [(); 5].map(|()| tokio::spawn(limit.acquire_one()));
+/// let batch = [(); 5].map(|()| tokio::spawn(limit.acquire_owned(1)));
 /// tokio::task::yield_now().await;
 /// urgent.acquire_one().await;
 /// assert_eq!(start.elapsed(), Duration::from_millis(100), "the next slot, before five that wait");
-/// # for one in batch { one.await.unwrap() }
+/// # for one in batch { one.await.unwrap().unwrap() }
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -62,7 +62,9 @@ impl<R: Resource> WaitQueue<R> {
         intent: Intent,
         caller: &Caller<'_>,
     ) -> Poll<Decision> {
-        let mut queue = self.lock();
+        let Some(mut queue) = self.lock_unless_prefetched(*position, cost, intent) else {
+            return Poll::Ready(Decision::Pass);
+        };
         let answer = queue.decide(*position, cost, intent);
         if queue.passes_alone(*position, cost, &answer, &self.front) {
             return Poll::Ready(Decision::Pass);
@@ -90,7 +92,9 @@ impl<R: Resource> WaitQueue<R> {
         intent: Intent,
         wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
     ) -> Decision {
-        let mut queue = self.lock();
+        let Some(mut queue) = self.lock_unless_prefetched(*position, cost, intent) else {
+            return Decision::Pass;
+        };
         let answer = queue.decide(*position, cost, intent);
         if queue.passes_alone(*position, cost, &answer, &self.front) {
             return Decision::Pass;
@@ -113,10 +117,18 @@ impl<R: Resource> WaitQueue<R> {
     }
 
     /// Leaves the queue.
+    #[inline]
     pub(crate) fn cancel(&self, position: &mut Position) {
         if !position.is_none() {
-            self.locked(|queue| queue.cancel(position));
+            self.leave(position);
         }
+    }
+
+    /// Out of line: most requests were never queued.
+    #[cold]
+    #[inline(never)]
+    fn leave(&self, position: &mut Position) {
+        self.locked(|queue| queue.cancel(position));
     }
 
     /// Reads or counts something that concerns no waiter.
@@ -164,10 +176,32 @@ impl<R: Resource> WaitQueue<R> {
 
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Queue<R>> {
-        // A policy must not panic. If one does, the queue is still consistent, and the state is as the policy left it.
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock_only();
         queue.resource.reclaim(&self.front);
         queue
+    }
+
+    /// `None` if the request has passed: the thread that had the lock before may have prefetched permits. To reclaim them at once
+    /// would send that thread to the lock again, and the next one after it.
+    #[inline]
+    fn lock_unless_prefetched(
+        &self,
+        position: Position,
+        cost: u32,
+        intent: Intent,
+    ) -> Option<MutexGuard<'_, Queue<R>>> {
+        let mut queue = self.lock_only();
+        if self.takes_prefetched(position, cost, intent) {
+            return None;
+        }
+        queue.resource.reclaim(&self.front);
+        Some(queue)
+    }
+
+    #[inline]
+    fn lock_only(&self) -> MutexGuard<'_, Queue<R>> {
+        // A policy must not panic. If one does, the queue is still consistent, and the state is as the policy left it.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Unlocks, and wakes afterwards.

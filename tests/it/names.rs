@@ -21,7 +21,7 @@ use paceline::config::ConfigError;
 use paceline::fair::{Claim, ClientTerms, Division, FairShare, Newcomers};
 use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
-use paceline::limiter::future::{Acquire, AcquireOne, AcquireWithin, ByHand, Obeying};
+use paceline::limiter::future::{Acquire, AcquireOne, AcquireWithin, ByHand, Lent, Obeying};
 use paceline::limiter::{
     AcquireError, AsKey, ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed,
     KeyedAt, Limiter, LimiterExt, Limits, Mode, Obey, Observed, Observer, Owned, PolicyExt, Quota,
@@ -139,7 +139,8 @@ fn everything_can_be_sent_shared_moved_and_printed_also_over_items_that_cannot_b
     free::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
     free::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
     free::<Acquire<Shared<Interval>>>();
-    free::<AcquireOne<Shared<Interval>>>();
+    free::<Acquire<Lent<'_, Interval>>>();
+    free::<AcquireOne<Lent<'_, Interval>>>();
     free::<Switch>();
     free::<Switched<Shared<Interval>>>();
     free::<Keyed<String, Interval>>();

@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_120, 20_120),
+        lines: at_most(20_235, 20_235),
         types: at_most(312, 312),
     },
     Crate {
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(203 * 1024, 203 * 1024),
+        ceiling: at_most(203 * 1024 + 512, 203 * 1024 + 512),
         measure: markdown,
     },
     Limit {

@@ -78,7 +78,9 @@ impl Pacing for Paced {
             Cover::Cooldown(permits) => {
                 let permits = permits.clone();
                 messages
-                    .then(move |message| permits.acquire().map(move |permit| (message, permit)))
+                    .then(move |message| {
+                        permits.acquire_owned().map(move |permit| (message, permit))
+                    })
                     .pace(limit)
                     .map(|(message, permit)| (vec![message], Some(permit)))
                     .boxed_local()

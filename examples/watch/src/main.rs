@@ -98,7 +98,9 @@ async fn pause(prometheus: &PrometheusHandle) {
     println!("## Pause");
     let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
     limit.apply_feedback(&refused);
-    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(limit.acquire(1))).collect();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(limit.acquire_owned(1)))
+        .collect();
     sleep(Duration::from_secs(1)).await;
     scrape(prometheus, "one second later", "sms");
 

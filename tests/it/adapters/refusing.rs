@@ -50,7 +50,7 @@ async fn no_item_overtakes_a_queued_waiter() {
         assert!((&mut waits).now_or_never().is_none());
         jump(ms(150)).await;
 
-        let passed = adapter(stream::iter(0..3).boxed(), limit);
+        let passed = adapter(stream::iter(0..3).boxed(), limit.clone());
         assert_eq!(passed.count().await, 0, "{name}");
         waits.now_or_never().unwrap().unwrap();
     }

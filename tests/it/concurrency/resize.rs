@@ -81,7 +81,7 @@ async fn a_head_that_is_too_large_and_idle_does_not_starve_the_waiters_behind_it
     let held = permits.try_acquire_many(2);
     let mut dear = Driven::new(permits.acquire_many(2));
     assert!(dear.poll().is_pending());
-    let behind = tokio::spawn(permits.acquire());
+    let behind = tokio::spawn(permits.acquire_owned());
     tokio::task::yield_now().await;
     let start = now();
     permits.resize(1);

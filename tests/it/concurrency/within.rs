@@ -139,7 +139,7 @@ async fn calls(permits: &Permits, count: u32, millis: u64) {
     }
 }
 
-fn waiters(permits: &Permits, costs: &[u32]) -> Vec<Driven<AcquirePermits>> {
+fn waiters<'a>(permits: &'a Permits, costs: &[u32]) -> Vec<Driven<AcquirePermits<'a>>> {
     let waiters = costs.iter().map(|cost| {
         let mut waiter = Driven::new(permits.acquire_many(*cost));
         assert!(waiter.poll().is_pending());

@@ -23,7 +23,7 @@ fn each(limit: u32, alignment: Alignment) -> AlignedWindow {
 /// After how many seconds each of `count` requests passes.
 async fn passed(window: AlignedWindow, count: usize) -> Vec<u64> {
     let limit = window.shared();
-    let passed = spawned((0..count).map(|_| limit.acquire(1)));
+    let passed = spawned((0..count).map(|_| limit.acquire_owned(1)));
     passed.await.into_iter().map(|at| at / 1_000).collect()
 }
 

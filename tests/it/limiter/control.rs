@@ -13,7 +13,7 @@ use crate::timed::{ms, now, since, sleep};
 #[tokio::test(start_paused = true)]
 async fn nothing_passes_during_a_pause_neither_do_queued_waiters() {
     let limit = used(100);
-    let passed = spawned([(); 2].map(|()| limit.acquire(1)));
+    let passed = spawned([(); 2].map(|()| limit.acquire_owned(1)));
     sleep(50).await;
 
     limit.pause_for(ms(1_000));
@@ -29,7 +29,7 @@ async fn nothing_passes_during_a_pause_neither_do_queued_waiters() {
 async fn resuming_wakes_the_head() {
     let limit = Interval::every(ms(100)).shared();
     limit.pause_for(Duration::MAX);
-    let passed = spawned([(); 3].map(|()| limit.acquire(1)));
+    let passed = spawned([(); 3].map(|()| limit.acquire_owned(1)));
     sleep(70).await;
     limit.resume();
     assert_eq!(passed.await, [70, 170, 270]);

@@ -310,7 +310,10 @@ async fn what_passes_in_a_closure_that_is_late_is_spent() {
 async fn without_room_a_request_that_leaves_the_closure_waits_until_there_may_be_some() {
     let start = now();
     let limits = full(WhenFull::Wait);
-    limits.with(&2, |limit| limit.acquire(2)).await.unwrap();
+    limits
+        .with(&2, |limit| limit.acquire_owned(2))
+        .await
+        .unwrap();
     assert_eq!(since(start), 200, "when the first key has settled");
 }
 

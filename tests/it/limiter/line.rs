@@ -279,7 +279,7 @@ fn threads_pass_over_the_tasks_of_a_runtime_that_does_not_run() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         for _ in 0..2 {
-            tokio::spawn(limit.acquire(1));
+            tokio::spawn(limit.acquire_owned(1));
         }
         tokio::task::yield_now().await;
     });

@@ -72,7 +72,7 @@ async fn no_request_starves_in_a_flood_of_a_class_above() {
 async fn a_try_overtakes_no_class_and_a_deadline_does_not_refuse_what_would_be_in_time() {
     let limit = used(100);
     let urgent = limit.clone().with_priority(High);
-    let passed = spawned([(); 3].map(|()| limit.acquire(1)));
+    let passed = spawned([(); 3].map(|()| limit.acquire_owned(1)));
     sleep(1).await;
     assert!(!urgent.try_acquire(1).is_pass());
     let start = now();
@@ -84,7 +84,7 @@ async fn a_try_overtakes_no_class_and_a_deadline_does_not_refuse_what_would_be_i
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_urgent_request_leaves_the_order_of_the_others() {
     let limit = used(100);
-    let first = spawned([limit.acquire(1)]);
+    let first = spawned([limit.acquire_owned(1)]);
     sleep(10).await;
     drop(queued(limit.clone().with_priority(High).acquire_one()));
     assert_eq!(first.await, [100]);
@@ -102,7 +102,8 @@ async fn the_first_class_ends_newest_first_for_those_that_wait_too() {
 #[tokio::test(start_paused = true)]
 async fn an_urgent_head_that_is_not_polled_is_passed_over() {
     let limit = used(100);
-    let kept = queued(limit.clone().with_priority(High).acquire_one());
+    let urgent = limit.clone().with_priority(High);
+    let kept = queued(urgent.acquire_one());
     let start = now();
     limit.acquire_one().await;
     let waited = since(start);
@@ -141,7 +142,7 @@ async fn a_key_and_permits_have_classes_too() {
     let passed = RefCell::new(Vec::new());
     let passed = &passed;
     let calls = classes.into_iter().enumerate().map(|(number, class)| {
-        let acquire = permits.clone().with_priority(class).acquire();
+        let acquire = permits.clone().with_priority(class).acquire_owned();
         acquire.map(move |_permit| passed.borrow_mut().push(number))
     });
     let released = async {
@@ -163,7 +164,7 @@ async fn combined_requests_have_no_class_and_cannot_block_each_other() {
     assert_eq!(since(start), 590);
 
     let (urgent, late) = (a.clone().with_priority(High), b.clone().with_priority(Low));
-    let one = |limit: Shared<Interval>| join_all((0..20).map(move |_| limit.acquire_one()));
+    let one = |limit: Shared<Interval>| join_all((0..20).map(move |_| limit.acquire_owned(1)));
     let start = now();
     futures::join!(both(40), one(urgent), one(late));
     // Those for both wait for the urgent ones at one limit, and those with time wait for them at the other one.

@@ -64,7 +64,7 @@ async fn metrics_of_a_limit_that_carries_them_count_each_request() {
     for _ in 0..3 {
         assert!(!limit.try_acquire(1).is_pass());
     }
-    let passed = spawned([limit.acquire(1)]);
+    let passed = spawned([limit.acquire_owned(1)]);
     tokio::task::yield_now().await;
     let of = |outcome: &str| {
         recorded.value(&format!(

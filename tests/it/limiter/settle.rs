@@ -51,7 +51,7 @@ async fn what_was_not_used_comes_back_and_what_is_missing_is_charged() {
 async fn a_debt_delays_the_waiters_by_what_is_owed() {
     let limit = bucket();
     let reserved = limit.reserve(100).await.unwrap();
-    let passed = spawned([10, 20].map(|cost| limit.acquire(cost)));
+    let passed = spawned([10, 20].map(|cost| limit.acquire_owned(cost)));
     yield_now().await;
     assert_eq!(limit.peek(1), wait(3_100));
 
@@ -65,7 +65,7 @@ async fn a_debt_delays_the_waiters_by_what_is_owed() {
 async fn a_head_that_sleeps_for_an_earlier_instant_waits_again() {
     let limit = bucket();
     limit.acquire(100).await.unwrap();
-    let passed = spawned([limit.acquire(10)]);
+    let passed = spawned([limit.acquire_owned(10)]);
     sleep(999).await;
     limit.charge(5);
     limit.charge(5);
@@ -76,7 +76,7 @@ async fn a_head_that_sleeps_for_an_earlier_instant_waits_again() {
 async fn a_settlement_lets_a_waiter_pass_at_once() {
     let limit = bucket();
     let reserved = limit.reserve(100).await.unwrap();
-    let passed = spawned([50, 10].map(|cost| limit.acquire(cost)));
+    let passed = spawned([50, 10].map(|cost| limit.acquire_owned(cost)));
     sleep(200).await;
     reserved.settle(47);
     assert_eq!(passed.await, [200, 700], "5 of 10 are left");
@@ -327,7 +327,7 @@ async fn a_reset_forgets_what_was_spent_and_what_is_owed_and_wakes_the_waiters()
     limit.charge(500);
     limit.pause_for(MINUTE);
     limit.set_remaining(0, MINUTE);
-    let passed = spawned([30, 30].map(|cost| limit.acquire(cost)));
+    let passed = spawned([30, 30].map(|cost| limit.acquire_owned(cost)));
     sleep(100).await;
     limit.reset();
     assert_eq!(passed.await, [100, 1_100]);
@@ -340,7 +340,7 @@ async fn a_reset_forgets_what_was_spent_and_what_is_owed_and_wakes_the_waiters()
 async fn a_reply_that_leaves_more_lets_a_waiter_pass_at_once() {
     let limit = bucket();
     limit.set_remaining(0, MINUTE);
-    let passed = spawned([limit.acquire(10)]);
+    let passed = spawned([limit.acquire_owned(10)]);
     yield_now().await;
     limit.set_remaining(15, ms(5_000));
     assert_eq!(passed.await, [0]);
@@ -350,7 +350,7 @@ async fn a_reply_that_leaves_more_lets_a_waiter_pass_at_once() {
 async fn a_reply_that_leaves_less_makes_the_waiters_wait_longer() {
     let limit = bucket();
     limit.acquire(100).await.unwrap();
-    let passed = spawned([10, 10].map(|cost| limit.acquire(cost)));
+    let passed = spawned([10, 10].map(|cost| limit.acquire_owned(cost)));
     sleep(500).await;
     limit.set_remaining(10, ms(4_500));
     assert_eq!(limit.peek(1), wait(4_500));
@@ -361,7 +361,7 @@ async fn a_reply_that_leaves_less_makes_the_waiters_wait_longer() {
 async fn a_wait_behind_others_is_exact_while_little_remains() {
     let limit = Interval::every(ms(1_000)).shared();
     limit.set_remaining(2, ms(2_500));
-    let passed = spawned([(); 4].map(|()| limit.acquire(1)));
+    let passed = spawned([(); 4].map(|()| limit.acquire_owned(1)));
     yield_now().await;
     let start = now();
     assert_eq!(limit.peek(1), wait(4_500));
@@ -394,7 +394,7 @@ async fn what_remains_is_counted_in_requests_where_the_policy_counts_them() {
     limit.acquire(40).await.unwrap();
     limit.charge(7);
     assert_eq!(remaining(&limit), 1, "a charge is no request");
-    let waiting = spawned([3, 4].map(|cost| limit.acquire(cost)));
+    let waiting = spawned([3, 4].map(|cost| limit.acquire_owned(cost)));
     yield_now().await;
     assert_eq!(limit.peek(5), wait(5_000));
     assert_eq!(waiting.await, [0, 5_000]);
@@ -423,7 +423,7 @@ async fn what_remains_is_counted_as_new_parameters_count() {
 async fn a_waiter_that_wakes_long_after_the_reset_passes_then() {
     let limit = Interval::every(ms(1_000)).shared();
     limit.set_remaining(0, ms(3_000));
-    let passed = spawned([(); 2].map(|()| limit.acquire(1)));
+    let passed = spawned([(); 2].map(|()| limit.acquire_owned(1)));
     yield_now().await;
     advance(ms(7_500)).await;
     assert_eq!(passed.await, [7_500, 8_500]);

@@ -49,14 +49,14 @@ async fn a_wait_behind_other_waiters_is_never_zero() {
 #[tokio::test(start_paused = true)]
 async fn every_waiter_feels_new_parameters_at_once_also_behind_an_idle_head() {
     let limit = used(60_000);
-    let passed = spawned([(); 3].map(|()| limit.acquire(1)));
+    let passed = spawned([(); 3].map(|()| limit.acquire_owned(1)));
     sleep(10).await;
     limit.retune(Interval::every(ms(100)));
     assert_eq!(passed.await, [100, 200, 300]);
 
     let limit = used(3_600_000);
     let _idle = queued(limit.acquire(1));
-    let passed = spawned([limit.acquire(1)]);
+    let passed = spawned([limit.acquire_owned(1)]);
     jump(ms(1_000)).await;
     limit.retune(Interval::every(ms(5_000)));
     assert_eq!(passed.await, [5_010]);

@@ -282,7 +282,10 @@ async fn permits_report_each_request_once_and_each_release() {
             "gave up after 0ns"
         ]
     );
-    let waiting = tokio::spawn(permits.acquire_many(2));
+    let waiting = tokio::spawn({
+        let permits = permits.clone();
+        async move { permits.acquire_many(2).await }
+    });
     sleep(30).await;
     assert_eq!(seen.stats().waiting, 1);
     drop((one, two));

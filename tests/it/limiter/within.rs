@@ -17,7 +17,7 @@ use crate::timed::{ms, now, since, sleep};
 async fn fails_at_once_when_the_queue_ahead_takes_too_long_and_leaves_it() {
     let start = now();
     let limit = used(100);
-    let ahead = spawned([(); 4].map(|()| limit.acquire(1)));
+    let ahead = spawned([(); 4].map(|()| limit.acquire_owned(1)));
     tokio::task::yield_now().await;
 
     for _ in 0..10 {

@@ -70,7 +70,7 @@ async fn a_ready_sink_that_never_sends_holds_up_no_waiter() {
     assert!(idle.ready().is_ready());
     limit.acquire(1).await.unwrap();
     assert!(idle.ready().is_pending(), "queued");
-    let waits = tokio::spawn(limit.acquire(1));
+    let waits = tokio::spawn(limit.acquire_owned(1));
     tokio::task::yield_now().await;
 
     let start = now();

@@ -31,7 +31,7 @@ async fn a_refused_item_would_have_waited_behind_the_queue() {
     let mut dear = limit.acquire(2);
     assert!((&mut dear).now_or_never().is_none());
 
-    let mut enforced = stream::iter([1, 2]).enforce(limit);
+    let mut enforced = stream::iter([1, 2]).enforce(limit.clone());
     let refused = enforced.next().await.unwrap().unwrap_err();
     let the_dear_one_first_then_a_token_more = Some(ms(200));
     assert_eq!(refused.retry_in(), the_dear_one_first_then_a_token_more);

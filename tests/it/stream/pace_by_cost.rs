@@ -39,7 +39,7 @@ async fn an_item_of_cost_0_passes_at_once_even_behind_queued_waiters() {
 
     let input = arriving([(0, Err("failure")), (0, Ok("item"))], 0);
     let cost_of = |item: &Result<_, _>| u32::from(item.is_ok());
-    let mut paced = Box::pin(input.pace_by_cost(limit, cost_of));
+    let mut paced = Box::pin(input.pace_by_cost(limit.clone(), cost_of));
     assert_eq!(
         paced.next().now_or_never().unwrap(),
         Some(Ok(Err("failure")))

@@ -215,7 +215,8 @@ impl<const NEWEST: bool> Kind for SharedLimit<NEWEST> {
     }
 
     fn acquire(&self, cost: u32) -> Request {
-        self.granted(self.limit.acquire(cost), cost)
+        let limit = self.limit.clone();
+        self.granted(async move { limit.acquire(cost).await }, cost)
     }
 
     fn try_acquire(&self, cost: u32) -> Option<Grant> {
@@ -387,11 +388,11 @@ impl<const NEWEST: bool> Kind for PermitLimit<NEWEST> {
 
     fn acquire(&self, cost: u32) -> Request {
         if cost == 1 {
-            let acquire = self.0.acquire();
+            let acquire = self.0.acquire_owned();
             return acquire.map(|permit| Box::new(permit) as Grant).boxed();
         }
-        let acquire = self.0.acquire_many(cost);
-        let acquire = acquire.map(|permit| permit.expect("not too large"));
+        let permits = self.0.clone();
+        let acquire = async move { permits.acquire_many(cost).await.expect("not too large") };
         acquire.map(|permit| Box::new(permit) as Grant).boxed()
     }
 

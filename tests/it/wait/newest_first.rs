@@ -88,7 +88,9 @@ async fn no_request_is_refused_at_once_that_could_pass_as_the_newest() {
     let start = now();
     let limit = Interval::every(ms(100)).shared().with_newest_first(ms(250));
     limit.acquire_one().await;
-    let _ahead: Vec<_> = (0..5).map(|_| tokio::spawn(limit.acquire_one())).collect();
+    let _ahead: Vec<_> = (0..5)
+        .map(|_| tokio::spawn(limit.acquire_owned(1)))
+        .collect();
     tokio::task::yield_now().await;
 
     let refused = limit.acquire_within(1, ms(249)).await.unwrap_err();

@@ -165,7 +165,7 @@ async fn paced_elements(count: u64) {
 
 async fn waiters(count: u64) {
     let limit = Interval::every(MILLISECOND).shared();
-    let tasks: JoinSet<_> = (0..count).map(|_| limit.acquire(1)).collect();
+    let tasks: JoinSet<_> = (0..count).map(|_| limit.acquire_owned(1)).collect();
     assert!(tasks.join_all().await.iter().all(Result::is_ok));
 }
 
