@@ -3,6 +3,7 @@ use std::time::Duration;
 use paceline::limiter::Keyed;
 use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
+use paceline::time::Rate;
 use testkit::clock::jump;
 
 use super::{bucket, queued, spawned, wait};
@@ -198,6 +199,16 @@ async fn ten_thousand_retuned_keys_go_when_they_are_forgotten_or_have_the_common
     assert_eq!(limits.len(), 0);
     assert!(limits.try_acquire(&1, 1).is_pass());
     assert_eq!(limits.try_acquire(&1, 1), wait(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_with_the_common_rate_in_another_unit_answers_as_before() {
+    let limits = TokenBucket::new(Rate::per_second(1), 2).keyed::<u32>();
+    sleep(10_000).await;
+    assert!(limits.try_acquire(&1, 2).is_pass());
+    let in_minutes = TokenBucket::new(Rate::per_minute(60), 2);
+    limits.with(&1, |limit| limit.retune(in_minutes));
+    assert_eq!(limits.try_acquire(&1, 1), wait(1_000));
 }
 
 #[tokio::test(start_paused = true)]
