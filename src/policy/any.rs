@@ -288,10 +288,9 @@ impl Policy for AnyPolicy {
     }
 
     fn of_word(&self, word: u64) -> AnyPolicyState {
-        let limits = self.limits.iter().map(|limit| limit.of_word(word));
-        AnyPolicyState {
-            limits: limits.collect(),
-        }
+        let limits = self.limits.iter();
+        let limits = limits.map(|limit| limit.of_word(word)).collect();
+        AnyPolicyState { limits }
     }
 }
 

@@ -180,14 +180,12 @@ impl Policy for FixedWindow {
     }
 
     /// The beginning and the count. With a limit of 1,000 the beginning has 54 bits, which last for 208 days.
-    #[inline]
     fn to_word(&self, state: &FixedWindowState) -> Option<u64> {
         let (began, bits) = (state.began.as_nanos(), self.bits_of_count());
         let fits = began.leading_zeros() >= bits && state.spent >> bits == 0;
         fits.then_some(began << bits | state.spent)
     }
 
-    #[inline]
     fn of_word(&self, word: u64) -> FixedWindowState {
         let began = word >> self.bits_of_count();
         FixedWindowState {

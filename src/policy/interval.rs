@@ -191,15 +191,12 @@ impl Policy for Interval {
     }
 
     /// The instant has 56 bits, which last for two years, the cost seven, and the first wait one.
-    #[inline]
     fn to_word(&self, state: &IntervalState) -> Option<u64> {
-        let last = state.last.as_nanos();
-        let first_wait = state.cost - state.refundable;
+        let (last, first_wait) = (state.last.as_nanos(), state.cost - state.refundable);
         let fits = last >> 56 == 0 && state.cost < 1 << 7 && first_wait <= 1;
         fits.then_some(last << 8 | u64::from(state.cost << 1 | first_wait))
     }
 
-    #[inline]
     fn of_word(&self, word: u64) -> IntervalState {
         let [cost, ..] = word.to_le_bytes().map(u32::from);
         IntervalState {

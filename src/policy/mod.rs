@@ -298,8 +298,7 @@ pub trait Policy {
     ///
     /// Provided: `None`.
     #[doc(hidden)]
-    fn to_word(&self, state: &Self::State) -> Option<u64> {
-        let _ = state;
+    fn to_word(&self, _state: &Self::State) -> Option<u64> {
         None
     }
 
@@ -307,8 +306,7 @@ pub trait Policy {
     ///
     /// Provided: a fresh state, where no state is a word.
     #[doc(hidden)]
-    fn of_word(&self, word: u64) -> Self::State {
-        let _ = word;
+    fn of_word(&self, _word: u64) -> Self::State {
         self.fresh(Tick::ZERO)
     }
 }

@@ -29,8 +29,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_120, 20_120),
-        types: at_most(312, 312),
+        lines: at_most(20_420, 20_420),
+        types: at_most(315, 315),
     },
     Crate {
         name: "paceline-redis",
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(203 * 1024, 203 * 1024),
+        ceiling: at_most(203 * 1024 + 500, 203 * 1024 + 500),
         measure: markdown,
     },
     Limit {

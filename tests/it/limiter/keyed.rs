@@ -47,10 +47,11 @@ async fn a_key_that_has_settled_is_forgotten_when_others_come() {
     }
     assert_eq!(limits.len(), 100);
     jump(ms(50)).await;
-    for key in 100..200 {
+    // Each sweeps a little. So many sweep every place, however often the table grows meanwhile.
+    for key in 100..500 {
         assert_eq!(limits.try_acquire(&key, 1), Decision::Pass);
     }
-    assert!(limits.len() <= 136, "{}", limits.len());
+    assert_eq!(limits.len(), 436);
     for key in 64..100 {
         assert_eq!(
             limits.try_acquire(&key, 1),
