@@ -41,8 +41,10 @@ impl<K, P> Policies<K, P> {
 pub(super) enum KeyHasher {
     Random(RandomState),
     /// Behind a pointer, so that it is in no type that a user writes. It is called with what feeds a hasher.
-    Own(Arc<dyn Fn(&dyn Fn(&mut dyn Hasher)) -> u64 + Send + Sync>),
+    Own(Arc<HashWith>),
 }
+
+type HashWith = dyn Fn(&dyn Fn(&mut dyn Hasher)) -> u64 + Send + Sync;
 
 impl KeyHasher {
     pub(super) fn own(hasher: impl BuildHasher + Send + Sync + 'static) -> Self {

@@ -288,8 +288,7 @@ impl Policy for AnyPolicy {
     }
 
     fn of_word(&self, word: u64) -> AnyPolicyState {
-        let limits = self.limits.iter();
-        let limits = limits.map(|limit| limit.of_word(word)).collect();
+        let limits = self.limits.iter().map(|one| one.of_word(word)).collect();
         AnyPolicyState { limits }
     }
 }
