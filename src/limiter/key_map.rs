@@ -4,7 +4,7 @@
 //! When the reason is over, the key becomes idle again and hands on its counts. A key is hashed once, for its shard and in
 //! it, with a random hash: otherwise clients could choose keys that all meet at one lock.
 //!
-//! **Eviction** needs no task: each new key sweeps the next few places of its shard, and the settled keys there go. Under
+//! **Eviction** needs no task: new keys sweep the next few places of their shard, and the settled keys there go. Under
 //! `with_max_keys`, a full map passes over all keys and notes the eighth of them that settles first, in order, and each new key
 //! evicts noted ones that have settled. All are passed over again when the notes are used up, or say nothing and as many
 //! new keys have asked as there are. So a new key costs a constant on average, also in a rush of keys for which there is no
@@ -27,7 +27,7 @@ use crate::time::{Clock, Tick};
 use crate::wait::Intent;
 
 use super::as_key::AsKey;
-use super::key_table::{Entry, Hashed, KeyTable, stats_of};
+use super::key_table::{Entry, Hashed, KeyTable, SWEEP_AFTER, stats_of};
 use super::limit::{LimitState, Stats};
 use super::shared::LimitHandle;
 
@@ -364,7 +364,9 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
                 self.release(&self.keys.hasher.hashed(&key));
             }
         }
-        self.keys.sweep(now);
+        if self.asked % SWEEP_AFTER == 0 {
+            self.keys.sweep(now);
+        }
         if self.is_full_and_unsure() {
             self.evict_settled();
         }

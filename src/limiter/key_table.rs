@@ -17,9 +17,12 @@ use super::as_key::AsKey;
 use super::limit::Stats;
 use super::shared::LimitHandle;
 
-/// The places of each table that each new key sweeps. Where keys come as fast as others settle, about two thirds of those that are
-/// remembered have not settled yet.
-const SWEPT: usize = 2;
+/// After this many new keys a few places are swept, in a row, so that the processor fetches them together.
+pub(super) const SWEEP_AFTER: usize = 16;
+
+/// The places of words that are swept at a time, and half as many of the others, whose states may be anywhere in memory. More places
+/// than new keys: otherwise the tables could grow for ever.
+const SWEPT: usize = 4 * SWEEP_AFTER;
 
 /// Which parameters a key has.
 pub(super) enum Policies<K, P> {
@@ -28,6 +31,7 @@ pub(super) enum Policies<K, P> {
 }
 
 impl<K, P> Policies<K, P> {
+    #[inline]
     fn with<T>(&self, key: &K, work: impl FnOnce(&P) -> T) -> T {
         match self {
             Self::Same(policy, _) => work(policy),
@@ -118,7 +122,7 @@ pub(super) struct KeyTable<K, P: Policy> {
     policies: Arc<Policies<K, P>>,
     /// What limits have counted that were not needed any more.
     counted: Stats,
-    /// The place in both tables that is swept next.
+    /// The place of the words that is swept next.
     cursor: usize,
 }
 
@@ -269,12 +273,13 @@ impl<K: Hash + Eq, P: Policy> KeyTable<K, P> {
 
     /// Evicts the keys in the next few places that have settled.
     pub(super) fn sweep(&mut self, now: Tick) {
-        for _ in 0..SWEPT {
-            self.tidy_other(self.cursor, now);
+        for _ in 0..SWEPT / 2 {
+            self.tidy_other(self.cursor / 2, now);
             self.tidy_word(self.cursor, now);
-            self.cursor += 1;
+            self.tidy_word(self.cursor + 1, now);
+            self.cursor += 2;
         }
-        if self.cursor >= self.words.num_buckets().max(self.others.num_buckets()) {
+        if self.cursor >= self.words.num_buckets().max(2 * self.others.num_buckets()) {
             self.cursor = 0;
             self.shrink();
         }
@@ -321,10 +326,10 @@ impl<K: Hash + Eq, P: Policy> KeyTable<K, P> {
         limit
     }
 
-    /// Keeps room for twice as many keys as there are.
+    /// Gives half of the memory back, or more, if the keys fit into the rest with some to spare.
     fn shrink(&mut self) {
-        let (words, others) = (2 * self.words.len(), 2 * self.others.len());
-        let hasher = &self.hasher;
+        let (hasher, room) = (&self.hasher, |keys: usize| keys + keys / 8);
+        let (words, others) = (room(self.words.len()), room(self.others.len()));
         self.words.shrink_to(words, |(key, _)| hasher.hash(key));
         self.others.shrink_to(others, |(key, _)| hasher.hash(key));
     }

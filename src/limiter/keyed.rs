@@ -60,7 +60,7 @@ const SHARDS: usize = 16;
 /// while it fits: for the first years of the process with most parameters, for its first days with a large number of permits. A
 /// `u64` with such a state is 20 to 39 bytes.
 ///
-/// A key that has settled (its state answers like a fresh one) is evicted: each new key sweeps a few others, and a waiter that
+/// A key that has settled (its state answers like a fresh one) is evicted: new keys sweep a few others, and a waiter that
 /// leaves evicts its own. There is no background task. Only settled keys are evicted, so a rush of new keys never resets a limit that
 /// binds.
 ///
@@ -793,8 +793,9 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
     pub(super) fn leave(&mut self) {
         if self.handle.is_some() {
             self.handle = None;
-            let keyed = &self.keyed;
-            let spare = keyed.on_shard(&self.key, |shard, key| shard.release(key));
+            let spare = self
+                .keyed
+                .on_shard(&self.key, |shard, key| shard.release(key));
             self.spare = spare.or(self.spare.take());
         }
     }

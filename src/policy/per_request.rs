@@ -107,14 +107,6 @@ impl<P: Policy> Policy for PerRequest<P> {
     fn is_settled(&self, state: &P::State, now: Tick) -> bool {
         self.policy.is_settled(state, now)
     }
-
-    fn to_word(&self, state: &P::State) -> Option<u64> {
-        self.policy.to_word(state)
-    }
-
-    fn of_word(&self, word: u64) -> P::State {
-        self.policy.of_word(word)
-    }
 }
 
 #[cfg(test)]

@@ -313,12 +313,10 @@ impl Policy for TokenBucket {
     }
 
     /// The lower half, which lasts for 584 years with a rate of 1,000/s and for 26 days with one of 7,919/s.
-    #[inline]
     fn to_word(&self, state: &TokenBucketState) -> Option<u64> {
         (state.high == 0).then_some(state.low)
     }
 
-    #[inline]
     fn of_word(&self, word: u64) -> TokenBucketState {
         TokenBucketState { high: 0, low: word }
     }

@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_420, 20_420),
+        lines: at_most(20_418, 20_418),
         types: at_most(316, 316),
     },
     Crate {

@@ -47,7 +47,7 @@ async fn a_key_that_has_settled_is_forgotten_when_others_come() {
     }
     assert_eq!(limits.len(), 100);
     jump(ms(50)).await;
-    // Each sweeps a little. So many sweep every place, however often the table grows meanwhile.
+    // They sweep as they come. So many sweep every place, however often the table grows meanwhile.
     for key in 100..500 {
         assert_eq!(limits.try_acquire(&key, 1), Decision::Pass);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use paceline::limiter::{Keyed, Stats};
 use paceline::policy::{
-    AnyPolicy, Decision, FixedWindow, Interval, PerRequest, Policy, Quota, Status, TokenBucket,
+    AnyPolicy, Decision, FixedWindow, Interval, Policy, Quota, Status, TokenBucket,
 };
 use paceline::prelude::*;
 use paceline::time::{Rate, Tick};
@@ -203,7 +203,6 @@ async fn a_key_that_is_a_word_at_times_answers_as_one_that_never_is() {
 
     let window = |limit| FixedWindow::new(limit, ms(500));
     answers_alike(window(3), window(100)).await;
-    answers_alike(PerRequest::new(window(3)), PerRequest::new(window(2))).await;
 
     let policies = [
         "3/s burst 2",
