@@ -81,6 +81,7 @@ macro_rules! keep_every_law {
                     settle::a_refund_of_a_charge_undoes_it,
                     settle::a_refund_after_its_window_makes_no_room,
                     settle::charges_and_refunds_agree_with_the_model,
+                    settle::a_word_keeps_the_state_exactly,
                     settle::a_debt_settles_when_it_says,
                     edges::no_request_passes_earlier_if_the_clock_goes_back,
                 ]

@@ -104,6 +104,32 @@ pub(super) fn charges_and_refunds_agree_with_the_model<S: Subject>(
     Ok(())
 }
 
+/// Whatever is done to it: a limit for each key keeps such a state as a word.
+pub(super) fn a_word_keeps_the_state_exactly<S: Subject>(case: &Case<S>) -> TestCaseResult {
+    let policy = &case.policy;
+    let mut state = policy.fresh(case.start);
+    let mut kept = state.clone();
+    for (&Ask { at, cost }, change) in case.asks.iter().zip(&case.changes) {
+        let later = change.of(&case.asks).at;
+        for state in [&mut state, &mut kept] {
+            let _ = policy.decide(state, at, cost);
+            match change.kind {
+                0 => policy.refund_from(state, at, later, change.cost()),
+                1 | 2 => policy.refund(state, at, change.number % 9),
+                3 | 4 => policy.charge(state, at, change.number % 9),
+                5 => policy.charge(state, at, change.cost()),
+                _ => {}
+            }
+        }
+        if let Some(word) = policy.to_word(&kept) {
+            kept = policy.of_word(word);
+            prop_assert_eq!(policy.to_word(&kept), Some(word));
+        }
+        prop_assert_eq!(format!("{kept:?}"), format!("{state:?}"));
+    }
+    Ok(())
+}
+
 /// As the model does, exactly: a debt follows new parameters as every count does, and so does what comes after it. A policy that
 /// has to round may be late by a nanosecond, never early.
 pub(super) fn a_retune_keeps_what_is_spent_and_owed<S: Subject>(

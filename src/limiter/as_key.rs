@@ -19,8 +19,9 @@ pub trait AsKey<K>: Hash {
     #[doc(hidden)]
     fn find_in_mut<'a, V>(&self, map: &'a mut HashMap<K, V>) -> Option<&'a mut V>;
 
+    /// Whether it is this key.
     #[doc(hidden)]
-    fn remove_from<V>(&self, map: &mut HashMap<K, V>) -> Option<V>;
+    fn is(&self, key: &K) -> bool;
 }
 
 #[diagnostic::do_not_recommend]
@@ -39,7 +40,7 @@ impl<K: Hash + Eq + Borrow<Q>, Q: Hash + Eq + ToOwned<Owned = K> + ?Sized> AsKey
         map.get_mut(self)
     }
 
-    fn remove_from<V>(&self, map: &mut HashMap<K, V>) -> Option<V> {
-        map.remove(self)
+    fn is(&self, key: &K) -> bool {
+        key.borrow() == self
     }
 }

@@ -4,7 +4,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::convert::Infallible;
 use std::hash::RandomState;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 
@@ -16,16 +16,16 @@ use crate::wait::{Intent, Priority};
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::future::Obeying;
-use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
+use super::key_map::{KeyMap, RETRY_FOR_ROOM, Reply, Shard, WhenFull};
+use super::key_table::{Hashed, KeyHasher, KeyTable, Policies};
 use super::limit::LimitState;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
-use super::share::hash_from;
 use super::shared::{LimitHandle, Shared};
 use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 
-/// The number of locks: tasks that ask for different keys seldom block each other, and an eviction holds one lock and goes through a
-/// sixteenth of the keys.
+/// The number of locks: tasks that ask for different keys seldom block each other, and a table that grows holds one lock and moves a
+/// sixteenth of the keys. A power of two.
 const SHARDS: usize = 16;
 
 /// A limit for each key: for each user, host or connection.
@@ -54,9 +54,15 @@ const SHARDS: usize = 16;
 ///
 /// # Memory
 ///
-/// A key costs its own size, a state, and a little more; while a request waits for it, a few hundred bytes. A key that has
-/// settled (its state answers like a fresh one) is evicted: as new keys come, or when a waiter for it leaves. There is no
-/// background task. Only settled keys are evicted, so a rush of new keys never resets a limit that binds.
+/// A key costs its own size and a state; while a request waits for it, a few hundred bytes. The state of a
+/// [`TokenBucket`](crate::policy::TokenBucket), an [`Interval`](crate::policy::Interval) or a
+/// [`FixedWindow`](crate::policy::FixedWindow), also as the only limit of an [`AnyPolicy`](crate::policy::AnyPolicy), takes 8 bytes
+/// while it fits: for the first years of the process with most parameters, for its first days with a large number of permits. A
+/// `u64` with such a state is 20 to 39 bytes.
+///
+/// A key that has settled (its state answers like a fresh one) is evicted: new keys sweep a few others, and a waiter that
+/// leaves evicts its own. There is no background task. Only settled keys are evicted, so a rush of new keys never resets a limit that
+/// binds.
 ///
 /// There are at most [`with_max_keys`](Self::with_max_keys) keys, besides those that are paused or have parameters of their own. While all
 /// of them are in use, [`with_when_full`](Self::with_when_full) says what happens to a request for a new one.
@@ -64,9 +70,8 @@ const SHARDS: usize = 16;
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
     /// Each behind a lock of its own. Where the number of keys is limited there is one.
-    pub(super) shards: Arc<[Mutex<KeyMap<K, P>>]>,
-    /// So that a caller cannot choose the shard of its keys.
-    seed: u64,
+    pub(super) shards: Arc<[Shard<K, P>]>,
+    hasher: KeyHasher,
     resolution: Resolution,
     pub(super) priority: Priority,
     /// `None` if the keys are not observed.
@@ -81,7 +86,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         P: Clone + Sync,
     {
         let policies = Policies::Same(policy, P::clone);
-        Self::of(&KeyMap::new(Arc::new(policies)))
+        Self::with_policies(policies)
     }
 
     /// Each key has the policy that `policy_of` returns. It is called often, under a lock: it must always return the same, and
@@ -106,15 +111,20 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     #[must_use]
     pub fn by(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
         let policies = Policies::ByKey(Box::new(policy_of));
-        Self::of(&KeyMap::new(Arc::new(policies)))
+        Self::with_policies(policies)
+    }
+
+    fn with_policies(policies: Policies<K, P>) -> Self {
+        let hasher = KeyHasher::Random(RandomState::new());
+        Self::of(&KeyMap::new(KeyTable::new(Arc::new(policies), hasher)))
     }
 
     fn of(map: &KeyMap<K, P>) -> Self {
         let count = if map.is_bounded() { 1 } else { SHARDS };
-        let maps = (0..count).map(|_| Mutex::new(map.emptied()));
+        let maps = (0..count).map(|_| Shard(Mutex::new(map.emptied())));
         Self {
             shards: maps.collect(),
-            seed: RandomState::new().hash_one(()),
+            hasher: map.keys.hasher.clone(),
             resolution: Resolution::default(),
             priority: Priority::Normal,
             observer: None,
@@ -123,7 +133,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
 
     /// The same with one option changed, and with no keys.
     fn anew(self, change: impl FnOnce(&mut KeyMap<K, P>)) -> Self {
-        let mut map = lock(&self.shards[0]).emptied();
+        let mut map = self.shards[0].lock().emptied();
         change(&mut map);
         Self {
             resolution: self.resolution,
@@ -200,6 +210,28 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
             observer: Some(Arc::new(KeyedObserver::by_key(observer))),
             ..self
         }
+    }
+
+    /// Hashes the keys with this hasher; by default with that of [`HashMap`](std::collections::HashMap) and a random seed, so that no
+    /// client can choose keys that collide and make each decision slow. A quicker hasher is for keys that no client chooses. Its upper
+    /// bits have to differ as well as its lower ones. To be called before it is cloned and used: it forgets all keys.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::hash::{BuildHasherDefault, DefaultHasher};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let shards = Interval::every(Duration::from_millis(100)).keyed::<u16>();
+    /// let shards = shards.with_hasher(BuildHasherDefault::<DefaultHasher>::default());
+    /// assert!(shards.try_acquire(&1, 1).is_pass());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_hasher(self, hasher: impl BuildHasher + Send + Sync + 'static) -> Self {
+        self.anew(|map| map.keys.hasher = KeyHasher::own(hasher))
     }
 
     /// Remembers `max` keys at most; by default there is no bound. To be called before it is cloned and used: it forgets all keys.
@@ -412,7 +444,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
 
     /// Evicts every key that has settled, now, and gives back their memory. It goes through all keys.
     ///
-    /// New keys do so as they come. Call it to have the memory back when none come any more.
+    /// New keys do so by and by. Call it to have the memory back when none come any more.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -434,7 +466,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// ```
     pub fn forget_settled(&self) {
         let shards = self.shards.iter();
-        shards.for_each(|shard| lock(shard).evict_settled());
+        shards.for_each(|shard| shard.lock().evict_settled());
     }
 
     /// Asks without waiting. A request that passes without being counted, since there is no room for its key, would have waited: the
@@ -445,35 +477,37 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         intent: Intent,
         cost: u32,
     ) -> (Decision, Option<Decision>) {
-        let mut shard = self.shard(key);
-        let decision = match shard.ask(key, intent, cost) {
-            Reply::Decided(decision) => decision,
-            Reply::AtCapacity(retry_in) => Decision::Wait { retry_in },
-            Reply::PassesUncounted(retry_in) => {
-                return (Decision::Pass, Some(Decision::Wait { retry_in }));
+        let answer = self.on_shard(key, |shard, key| {
+            let decision = match shard.ask(key, intent, cost) {
+                Reply::Decided(decision) => decision,
+                Reply::AtCapacity(retry_in) => Decision::Wait { retry_in },
+                Reply::PassesUncounted(retry_in) => {
+                    return Ok((Decision::Pass, Some(Decision::Wait { retry_in })));
+                }
+                Reply::Ask(limit) => return Err(limit),
+            };
+            if intent == Intent::Acquire && !decision.is_pass() {
+                shard.count_refusal();
             }
-            Reply::Ask(limit) => {
-                drop(shard);
-                return (Shared::of(limit).try_decide(intent, cost), None);
-            }
-        };
-        if intent == Intent::Acquire && !decision.is_pass() {
-            shard.count_refusal();
-        }
-        (decision, None)
+            Ok((decision, None))
+        });
+        answer.unwrap_or_else(|limit| (Shared::of(limit).try_decide(intent, cost), None))
     }
 
     pub(super) fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
         self.observer.as_ref().map(|observer| observer.of(key))
     }
 
-    pub(super) fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
-        let index = match self.shards.len() {
-            1 => 0,
-            // Not the hash of the map in the shard, which protects it from keys that collide.
-            len => (hash_from(self.seed, key) >> 32) as usize % len,
-        };
-        lock(&self.shards[index])
+    /// Locks the shard of a key, which is hashed here and nowhere else.
+    pub(super) fn on_shard<Q: Hash + ?Sized, T>(
+        &self,
+        key: &Q,
+        work: impl FnOnce(&mut KeyMap<K, P>, &Hashed<'_, Q>) -> T,
+    ) -> T {
+        let key = self.hasher.hashed(key);
+        // A table takes the place of a key from the lower bits, and tells keys apart by the highest.
+        let index = (key.hash >> 40) as usize & (self.shards.len() - 1);
+        work(&mut self.shards[index].lock(), &key)
     }
 
     /// Counts `cost` permits of this key that were used without having been asked for: see
@@ -496,11 +530,11 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// # }
     /// ```
     pub fn charge<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) {
-        let limit = self.shard(key).counting(key);
+        let limit = self.on_shard(key, |shard, key| shard.counting(key));
         if let Some(limit) = limit {
             limit.update(|limit, now| limit.charge(now, cost));
             drop(limit);
-            self.shard(key).release(key);
+            self.on_shard(key, |shard, key| shard.release(key));
         }
     }
 
@@ -583,16 +617,15 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         key: &Q,
         work: impl FnOnce(&Shared<P>, P) -> T,
     ) -> T {
-        let mut shard = self.shard(key);
-        let policy = shard.policy_of(key);
-        let (limit, waited_until) = shard.lend(key);
-        // The work may wake a waiter, or use these limits.
-        drop(shard);
+        // Not on the shard: the work may wake a waiter, or use these limits.
+        let (policy, (limit, waited_until)) = self.on_shard(key, |shard, key| {
+            (shard.keys.policy_of(key), shard.lend(key))
+        });
         let mut handle = self.handle(Arc::clone(&limit));
         handle.reporter = Reporter::of(self.observer_of(|| key.to_key()).as_ref());
         let done = work(&handle, policy);
         drop(handle);
-        self.shard(key).take_back(key, limit, waited_until);
+        self.on_shard(key, |shard, key| shard.take_back(key, limit, waited_until));
         done
     }
 
@@ -617,13 +650,14 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// # }
     /// ```
     pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
-        self.shard(key).status(key)
+        self.on_shard(key, |shard, key| shard.status(key))
     }
 
     /// How many keys are remembered now, those included that have settled and are not evicted yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).len()).sum()
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.lock().keys.len()).sum()
     }
 
     /// Whether no key is remembered.
@@ -637,7 +671,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::new();
         for shard in self.shards.iter() {
-            stats.add(lock(shard).stats());
+            stats.add(shard.lock().stats());
         }
         stats
     }
@@ -657,7 +691,7 @@ impl<K, P: Policy> Clone for Keyed<K, P> {
     fn clone(&self) -> Self {
         Self {
             shards: Arc::clone(&self.shards),
-            seed: self.seed,
+            hasher: self.hasher.clone(),
             resolution: self.resolution,
             priority: self.priority,
             observer: self.observer.clone(),
@@ -741,24 +775,27 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
     }
 
     fn ask_map(&mut self, intent: Intent, cost: u32) -> Reply<P> {
-        let mut shard = self.keyed.shard(&self.key);
-        let reply = shard.ask(&self.key, intent, cost);
-        match reply {
-            Reply::Decided(Decision::Wait { .. }) => {
-                return Reply::Ask(shard.activate(&self.key, &mut self.spare));
+        self.keyed.on_shard(&self.key, |shard, key| {
+            let reply = shard.ask(key, intent, cost);
+            match reply {
+                Reply::Decided(Decision::Wait { .. }) => {
+                    return Reply::Ask(shard.activate(key, &mut self.spare));
+                }
+                // A look too: its request is refused, and made no more.
+                Reply::Decided(Decision::Never { .. }) => shard.count_refusal(),
+                _ => {}
             }
-            // A look too: its request is refused, and made no more.
-            Reply::Decided(Decision::Never { .. }) => shard.count_refusal(),
-            _ => {}
-        }
-        reply
+            reply
+        })
     }
 
     /// Leaves the queue.
     pub(super) fn leave(&mut self) {
         if self.handle.is_some() {
             self.handle = None;
-            let spare = self.keyed.shard(&self.key).release(&self.key);
+            let spare = self
+                .keyed
+                .on_shard(&self.key, |shard, key| shard.release(key));
             self.spare = spare.or(self.spare.take());
         }
     }
@@ -766,7 +803,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
     /// Leaves the queue, since it would take too long.
     fn refuse_late(&mut self, cost: u32, known: Option<Duration>) -> Option<Duration> {
         self.leave();
-        self.keyed.shard(&self.key).count_refusal();
+        self.keyed
+            .on_shard(&self.key, |shard, _| shard.count_refusal());
         let retry_in = known.or_else(|| retry_in(self.keyed.peek(&self.key, cost)));
         self.reporter.too_late(cost, retry_in);
         retry_in

@@ -96,9 +96,8 @@ impl<P: Policy> LimitState<P> {
     }
 
     /// Lets nothing pass before `at`, when there may be room for the key.
-    pub(super) const fn wait_for_room(mut self, at: Tick) -> Self {
+    pub(super) const fn wait_for_room(&mut self, at: Tick) {
         self.hold = Hold::until_room(at);
-        self
     }
 
     /// Whether the limit has to be remembered: it is paused, has parameters of its own or a number of permits left, or something has

@@ -40,6 +40,7 @@ mod fair_clients;
 mod gate;
 mod hold;
 mod key_map;
+mod key_table;
 mod keyed;
 mod limit;
 mod line;

@@ -383,8 +383,10 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
             return Decision::Pass;
         }
         self.uncounted = None;
-        let mut shard = self.keyed.shard(&self.key);
-        match shard.limit_of(&self.key, &mut self.spare) {
+        let reply = self
+            .keyed
+            .on_shard(&self.key, |shard, key| shard.limit_of(key, &mut self.spare));
+        match reply {
             Reply::Decided(decision) => decision,
             Reply::AtCapacity(retry_in) => Decision::Wait {
                 retry_in: retry_in.min(RETRY_FOR_ROOM),
@@ -394,7 +396,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
                 Decision::Pass
             }
             Reply::Ask(limit) => {
-                drop(shard);
                 self.handle = Some(self.keyed.handle(limit));
                 Decision::Pass
             }
@@ -470,7 +471,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
         if self.handle.as_ref().is_some_and(Shared::is_outside) {
             self.leave();
         }
-        self.keyed.shard(&self.key).count_refusal();
+        self.keyed
+            .on_shard(&self.key, |shard, _| shard.count_refusal());
         let answer = Poll::Ready(Ok(decision));
         self.reporter.answered(Method::Try, cost, &answer, None);
     }

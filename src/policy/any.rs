@@ -278,6 +278,19 @@ impl Policy for AnyPolicy {
         let mut pairs = self.pairs(state);
         pairs.all(|(limit, state)| limit.is_settled(state, now))
     }
+
+    /// The state of one limit; those of several have no room.
+    fn to_word(&self, state: &AnyPolicyState) -> Option<u64> {
+        match (&self.limits[..], &state.limits[..]) {
+            ([limit], [state]) => limit.to_word(state),
+            _ => None,
+        }
+    }
+
+    fn of_word(&self, word: u64) -> AnyPolicyState {
+        let limits = self.limits.iter().map(|one| one.of_word(word)).collect();
+        AnyPolicyState { limits }
+    }
 }
 
 /// The state of an [`AnyPolicy`]: that of each of its limits.

@@ -262,6 +262,31 @@ impl AnyLimit {
         }
     }
 
+    /// The state and, in two bits, its kind.
+    pub(super) fn to_word(&self, state: &AnyState) -> Option<u64> {
+        let (word, kind) = match (&self.kind, state) {
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => (policy.to_word(state)?, 0),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => (policy.to_word(state)?, 1),
+            (AnyKind::Window(policy), AnyState::Window(state)) => (policy.to_word(state)?, 2),
+            _ => return None,
+        };
+        (word >> 62 == 0).then_some(word << 2 | kind)
+    }
+
+    /// Of the word of another kind it is a state with which nothing passes.
+    pub(super) fn of_word(&self, word: u64) -> AnyState {
+        let (word, kind) = (word >> 2, word & 3);
+        match (&self.kind, kind) {
+            (AnyKind::Bucket(policy), 0) => AnyState::Bucket(policy.of_word(word)),
+            (AnyKind::Interval(policy), 1) => AnyState::Interval(policy.of_word(word)),
+            (AnyKind::Window(policy), 2) => AnyState::Window(policy.of_word(word)),
+            (AnyKind::Interval(_), _) => {
+                AnyState::Window(FixedWindow::new(1, Duration::MAX).fresh(Tick::ZERO))
+            }
+            _ => AnyState::Interval(Interval::every(Duration::MAX).fresh(Tick::ZERO)),
+        }
+    }
+
     const fn cost(&self, cost: u32) -> u32 {
         if self.per_request && cost > 1 {
             return 1;

@@ -94,6 +94,11 @@ impl FixedWindow {
         self.window
     }
 
+    /// The bits of a count up to the limit.
+    const fn bits_of_count(&self) -> u32 {
+        u32::BITS - self.limit.leading_zeros()
+    }
+
     /// When the next window can begin.
     fn ends_at(&self, state: FixedWindowState) -> Tick {
         if state.spent == 0 {
@@ -172,6 +177,21 @@ impl Policy for FixedWindow {
 
     fn settled_at(&self, state: &FixedWindowState) -> Tick {
         self.ends_at(*state)
+    }
+
+    /// The beginning and the count. With a limit of 1,000 the beginning has 54 bits, which last for 208 days.
+    fn to_word(&self, state: &FixedWindowState) -> Option<u64> {
+        let (began, bits) = (state.began.as_nanos(), self.bits_of_count());
+        let fits = began.leading_zeros() >= bits && state.spent >> bits == 0;
+        fits.then_some(began << bits | state.spent)
+    }
+
+    fn of_word(&self, word: u64) -> FixedWindowState {
+        let began = word >> self.bits_of_count();
+        FixedWindowState {
+            began: Tick::from_nanos(began),
+            spent: word - (began << self.bits_of_count()),
+        }
     }
 }
 
@@ -281,5 +301,20 @@ mod tests {
         assert_eq!((status.remaining, status.reset_in.as_nanos()), (1, 90));
         let stricter = FixedWindow::new(1, Duration::from_nanos(100));
         assert_eq!(stricter.room(&state, at(60)), 0, "more is spent");
+    }
+
+    #[test]
+    fn a_state_is_a_word_for_months_and_without_a_large_debt() {
+        let day = 86_400 * 1_000_000_000;
+        let fits = |limit: u32, cost, nanos| {
+            let policy = FixedWindow::new(limit, Duration::from_secs(60));
+            let mut state = policy.fresh(at(nanos));
+            policy.charge(&mut state, at(nanos), cost);
+            let word = policy.to_word(&state);
+            word.is_some_and(|word| policy.of_word(word) == state)
+        };
+        assert!(fits(100, 100, 1_000 * day) && fits(1_000, 1_000, 200 * day));
+        assert!(!fits(1_000, 1_000, 210 * day) && !fits(1_000, 2_000, 0));
+        assert!(fits(u32::MAX, u32::MAX, u64::from(u32::MAX)));
     }
 }

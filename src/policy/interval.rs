@@ -189,6 +189,22 @@ impl Policy for Interval {
         }
         self.open_at(*state)
     }
+
+    /// The instant has 56 bits, which last for two years, the cost seven, and the first wait one.
+    fn to_word(&self, state: &IntervalState) -> Option<u64> {
+        let (last, first_wait) = (state.last.as_nanos(), state.cost - state.refundable);
+        let fits = last >> 56 == 0 && state.cost < 1 << 7 && first_wait <= 1;
+        fits.then_some(last << 8 | u64::from(state.cost << 1 | first_wait))
+    }
+
+    fn of_word(&self, word: u64) -> IntervalState {
+        let [cost, ..] = word.to_le_bytes().map(u32::from);
+        IntervalState {
+            last: Tick::from_nanos(word >> 8),
+            cost: cost >> 1,
+            refundable: (cost >> 1) - (cost & 1),
+        }
+    }
 }
 
 /// The instant and the cost of the last request that passed an [`Interval`].
@@ -349,5 +365,27 @@ mod tests {
         assert_eq!((status.remaining, status.reset_in.as_nanos()), (0, 50));
         let no_limit = Interval::every(Duration::ZERO);
         assert_eq!(no_limit.room(&no_limit.fresh(at(0)), at(0)), u32::MAX);
+    }
+
+    #[test]
+    fn a_state_is_a_word_for_two_years_and_a_cost_below_128() {
+        let year = 365 * 86_400 * 1_000_000_000;
+        let fits = |cost, nanos| {
+            let mut state = EVERY.fresh(at(0));
+            assert_eq!(EVERY.decide(&mut state, at(nanos), cost), AT_ONCE);
+            let word = EVERY.to_word(&state);
+            word.is_some_and(|word| EVERY.of_word(word) == state)
+        };
+        assert!(fits(1, 2 * year) && fits(127, 2 * year));
+        assert!(!fits(128, 0) && !fits(1, 3 * year));
+
+        let delayed = EVERY.with_delayed_start();
+        let fresh = delayed.fresh(at(7));
+        let word = delayed.to_word(&fresh).unwrap();
+        assert_eq!(
+            delayed.of_word(word),
+            fresh,
+            "its first wait is not refundable"
+        );
     }
 }

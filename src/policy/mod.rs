@@ -293,6 +293,22 @@ pub trait Policy {
     fn is_settled(&self, state: &Self::State, now: Tick) -> bool {
         self.settled_at(state) <= now
     }
+
+    /// The state as a number, if it fits into one. A key of a limit by key then takes less memory.
+    ///
+    /// Provided: `None`.
+    #[doc(hidden)]
+    fn to_word(&self, _state: &Self::State) -> Option<u64> {
+        None
+    }
+
+    /// The state with this [`to_word`](Self::to_word), exactly. The policy is the one that made the word.
+    ///
+    /// Provided: a fresh state, where no state is a word.
+    #[doc(hidden)]
+    fn of_word(&self, _word: u64) -> Self::State {
+        self.fresh(Tick::ZERO)
+    }
 }
 
 /// The [`credit`](Policy::credit) of a policy that lets at most `limit` pass at once and in which a request that passes now

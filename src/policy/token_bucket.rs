@@ -41,7 +41,7 @@ use super::{Decision, OutOfRange, Policy, Quota, Status, credit_of};
 /// assert_eq!(LIMIT.decide(&mut state, at(10), 1), Decision::Pass);
 /// assert_eq!(LIMIT.decide(&mut state, at(10), 3), Decision::Never { capacity: 2 });
 /// ```
-#[derive(Clone, Copy, Eq)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 #[doc(alias("gcra", "leaky bucket", "Bandwidth"))]
 pub struct TokenBucket {
     rate: Rate,
@@ -49,7 +49,8 @@ pub struct TokenBucket {
     /// The tokens of a fresh state, at most the burst.
     start: u32,
     pub(crate) may_owe: bool,
-    /// The shares of one token, computed once.
+    /// The shares of a nanosecond and of one token, computed once: the rate as a fraction in lowest terms.
+    nano: u32,
     token: Shares,
     /// The shares of a full burst, computed once.
     room: Shares,
@@ -79,12 +80,13 @@ impl TokenBucket {
                 "a token bucket needs a burst of at least 1, got 0",
             ));
         }
-        let token = rate.period().as_nanos();
+        let (nano, token) = lowest_terms(rate);
         Ok(Self {
             rate,
             burst,
             start: burst,
             may_owe: false,
+            nano,
             token,
             room: token * burst as Shares,
         })
@@ -184,7 +186,7 @@ impl TokenBucket {
     }
 
     const fn shares_at(&self, tick: Tick) -> Shares {
-        tick.as_nanos() as Shares * self.rate.permits() as Shares
+        tick.as_nanos() as Shares * self.nano as Shares
     }
 
     const fn shares_of(&self, tokens: u32) -> Shares {
@@ -198,11 +200,10 @@ impl TokenBucket {
 
     /// The time that the shares take in nanoseconds, rounded up so that no request passes early.
     fn nanos(&self, shares: Shares) -> u128 {
-        let permits = self.rate.permits();
         match u64::try_from(shares) {
             // The usual case; a division of 64 bits takes less than half the time.
-            Ok(shares) => shares.div_ceil(permits.into()).into(),
-            Err(_) => shares.div_ceil(permits.into()),
+            Ok(shares) => shares.div_ceil(self.nano.into()).into(),
+            Err(_) => shares.div_ceil(self.nano.into()),
         }
     }
 }
@@ -286,7 +287,7 @@ impl Policy for TokenBucket {
     /// Keeps the tokens with their fraction, up to the new burst. Keeps a debt up to one new burst. Equal parameters change
     /// nothing.
     fn retune(&self, old: &Self, state: &mut TokenBucketState, now: Tick) {
-        if self == old && self.token == old.token {
+        if self == old {
             return;
         }
         let missing = state.shares().saturating_sub(old.shares_at(now));
@@ -296,10 +297,7 @@ impl Policy for TokenBucket {
             .saturating_add(scaled_up(part, self.token, old.token))
             .saturating_add(self.shares_of(self.burst.saturating_sub(old.burst)))
             .saturating_sub(self.shares_of(old.burst.saturating_sub(self.burst)));
-        // Equal rates such as 60/min and 1/s can have shares of different sizes. Then nothing is cut.
-        let most = (self != old).then_some(2 * self.room);
-        let missing = missing.min(most.unwrap_or(Shares::MAX));
-        let full_at = self.shares_at(now).saturating_add(missing);
+        let full_at = self.shares_at(now) + missing.min(2 * self.room);
         *state = TokenBucketState::in_debt(full_at);
     }
 
@@ -313,13 +311,14 @@ impl Policy for TokenBucket {
     fn is_settled(&self, state: &TokenBucketState, now: Tick) -> bool {
         self.starts_full() && state.shares() <= self.shares_at(now)
     }
-}
 
-/// The computed fields are not compared: the shares of equal rates such as `60/min` and `1/s` differ.
-impl PartialEq for TokenBucket {
-    fn eq(&self, other: &Self) -> bool {
-        let params = |of: &Self| (of.rate, of.burst, of.start, of.may_owe);
-        params(self) == params(other)
+    /// The lower half, which lasts for 584 years with a rate of 1,000/s and for 26 days with one of 7,919/s.
+    fn to_word(&self, state: &TokenBucketState) -> Option<u64> {
+        (state.high == 0).then_some(state.low)
+    }
+
+    fn of_word(&self, word: u64) -> TokenBucketState {
+        TokenBucketState { high: 0, low: word }
     }
 }
 
@@ -363,13 +362,28 @@ impl TokenBucketState {
     }
 }
 
-/// Time in units of 1 ns / permits. A token takes a whole number of them: the nanoseconds of the period.
+/// Time in units of 1 ns / permits, or fewer of them if the rate can be reduced. A token takes a whole number of them.
 ///
 /// The largest value is a tick (64 bits) times the permits (32 bits), plus a cost (32 bits) times a period (94 bits).
 type Shares = u128;
 
 /// No state has more. With the most permits it is later than the last tick, and the largest cost can be added to it.
 const MOST: Shares = Shares::MAX / 2;
+
+/// The shares of a nanosecond and of a token: permits / period in lowest terms, so that equal rates have equal shares, and the
+/// number of shares stays small.
+const fn lowest_terms(rate: Rate) -> (u32, Shares) {
+    let (permits, period) = (rate.permits(), rate.period().as_nanos());
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a remainder is less than the divisor, which has 32 bits"
+    )]
+    let (mut common, mut rest) = (permits, (period % permits as Shares) as u32);
+    while rest > 0 {
+        (common, rest) = (rest, common % rest);
+    }
+    (permits / common, period / common as Shares)
+}
 
 /// `part · to / from`, rounded up, for `part < from`. If the product would overflow (both periods are centuries long), the
 /// fraction is rounded up to 33 bits.
@@ -639,6 +653,19 @@ mod tests {
         new.retune(&old, &mut state, now);
         assert_eq!(new.peek(&state, now, 1), expected);
         assert_eq!(new.settled_at(&state), at(2_000_000_000));
+    }
+
+    #[test]
+    fn a_state_is_a_word_for_centuries_if_the_rate_can_be_reduced_and_else_for_weeks() {
+        let fits = |permits, nanos| {
+            let limit = TokenBucket::new(Rate::per_second(permits), 100);
+            let state = limit.fresh(at(nanos));
+            let word = limit.to_word(&state);
+            word.is_some_and(|word| limit.of_word(word) == state)
+        };
+        assert!(fits(1, u64::MAX) && fits(1_000_000, u64::MAX));
+        assert!(fits(7, 83 * 365 * DAY) && fits(7_919, 26 * DAY));
+        assert!(!fits(7, 84 * 365 * DAY) && !fits(7_919, 27 * DAY));
     }
 
     #[test]

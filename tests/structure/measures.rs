@@ -29,8 +29,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_235, 20_235),
-        types: at_most(312, 312),
+        lines: at_most(20_533, 20_533),
+        types: at_most(317, 317),
     },
     Crate {
         name: "paceline-redis",
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(203 * 1024 + 512, 203 * 1024 + 512),
+        ceiling: at_most(203 * 1024 + 1012, 203 * 1024 + 1012),
         measure: markdown,
     },
     Limit {

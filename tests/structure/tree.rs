@@ -5,9 +5,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const TREE: [&str; 5] = [
+const TREE: [&str; 6] = [
     "futures-core",
     "futures-sink",
+    "hashbrown",
     "paceline",
     "pin-project-lite",
     "tokio",

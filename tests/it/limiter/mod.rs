@@ -21,6 +21,7 @@ mod fair;
 mod gate;
 mod keyed;
 mod keyed_full;
+mod keyed_words;
 mod lenders;
 mod line;
 mod observed;

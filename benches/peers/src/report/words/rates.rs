@@ -47,9 +47,8 @@ pub(super) const KEYED: Words = Words {
         part: "",
     },
     why: "`governor` keeps eight bytes for each key, the instant at which it is full again, and reads the time stamp counter. `paceline` \
-          keeps the state of any policy, exact for any rate, or a queue of waiters; it counts what passed, and evicts by itself. A key \
-          is hashed twice, for its shard and in the shard, with the standard hash and a secret of the process: a client cannot choose \
-          keys that all meet in one place.",
+          keeps the state of any policy, exact for any rate, in eight bytes where it fits, or a queue of waiters; it counts what passed, and evicts by itself. A key \
+          is hashed with the standard hash and a secret of the process: a client cannot choose keys that all meet in one place.",
 };
 
 pub(super) const CONTENTION: Words = Words {
