@@ -99,6 +99,10 @@ impl Source {
             Self::Http1(incoming, _) => incoming.poll_frame(cx),
             Self::Http2(answer) => {
                 let polled = Pin::new(&mut answer.body).poll_frame(cx);
+                // hyper takes a reset without an error for the end.
+                if matches!(polled, Poll::Ready(None)) && !answer.body.is_end_stream() {
+                    return Poll::Ready(Some(Err(Broken::Closed)));
+                }
                 polled.map_err(Broken::Http2)
             }
             Self::Over => Poll::Ready(None),

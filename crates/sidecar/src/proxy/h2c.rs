@@ -57,8 +57,10 @@ pub(super) struct Answer {
 #[derive(Debug, Default)]
 struct Progress {
     upload: Upload,
-    /// The first frame, until the response is there: the request may go out again.
-    first: Option<Bytes>,
+    /// What hyper has read, while it is little and the response is not there: the request may go out again.
+    kept: Option<Vec<u8>>,
+    /// What goes out again.
+    again: Bytes,
     /// The frames that hyper has read since the request went out.
     frames: u64,
     awaits_client: bool,
@@ -126,6 +128,7 @@ impl Outgoing {
         upload.go_on();
         let progress = Rc::<RefCell<Progress>>::default();
         progress.borrow_mut().upload = upload;
+        progress.borrow_mut().kept = Some(Vec::new());
         Ok(Self {
             head,
             upload: progress,
@@ -193,11 +196,14 @@ impl Outgoing {
             _ => 0,
         };
         let mut progress = self.upload.borrow_mut();
-        let is_whole = progress.frames <= u64::from(progress.first.is_some());
         progress.frames = 0;
         progress.awaits_client = false;
         self.repeats += 1;
-        is_whole && self.repeats <= most
+        let Some(kept) = &progress.kept else {
+            return false;
+        };
+        progress.again = Bytes::copy_from_slice(kept);
+        self.repeats <= most
     }
 
     /// The head of the response is there.
@@ -211,7 +217,7 @@ impl Outgoing {
             mut patience,
             ..
         } = self;
-        upload.borrow_mut().first = None;
+        upload.borrow_mut().kept = None;
         patience.begin();
         response.map(|body| Answer {
             body,
@@ -227,26 +233,26 @@ impl Progress {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         self.waker = Some(cx.waker().clone());
-        let polled = match &self.first {
-            Some(first) if self.frames == 0 => Poll::Ready(Some(Ok(Frame::data(first.clone())))),
-            _ => Pin::new(&mut self.upload).poll_frame(cx),
-        };
+        if !self.again.is_empty() {
+            self.frames += 1;
+            return Poll::Ready(Some(Ok(Frame::data(mem::take(&mut self.again)))));
+        }
+        let polled = Pin::new(&mut self.upload).poll_frame(cx);
         self.awaits_client = polled.is_pending();
         let frame = ready!(polled).transpose();
         self.has_failed = frame.is_err();
         if let Ok(Some(frame)) = &frame {
-            if self.frames == 0 {
-                let data = frame.data_ref().filter(|data| data.len() <= SMALL);
-                self.first = data.cloned();
-            }
             self.frames += 1;
+            self.kept = self.kept.take().and_then(|mut kept| {
+                kept.extend_from_slice(frame.data_ref()?);
+                (kept.len() <= SMALL).then_some(kept)
+            });
         }
         Poll::Ready(frame.map_err(|_| Reason::CANCEL.into()).transpose())
     }
 
     fn is_end_stream(&self) -> bool {
-        let is_repeated = self.frames == 0 && self.first.is_some();
-        !is_repeated && self.upload.is_end_stream()
+        self.again.is_empty() && self.upload.is_end_stream()
     }
 }
 

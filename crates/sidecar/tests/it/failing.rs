@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::client::Answer;
-use super::frames::{self, DATA, RST_STREAM, SETTINGS};
-use super::support::{self, GET, Sidecar, connect, head, rest, wait_until};
+use super::frames::{self, DATA, END_HEADERS, HEADERS, RST_STREAM, SETTINGS};
+use super::support::{GET, Sidecar, connect, head, rest, wait_until};
 use super::upstream::{self, OK, Recorder};
 
 /// What has happened so often, for a service to count and a test to wait for.
@@ -618,25 +618,69 @@ fn a_stream_that_is_refused_goes_out_once_more() {
 }
 
 #[test]
-fn a_body_of_which_more_than_the_first_part_was_sent_is_not_sent_again() {
-    let (came, comes) = channel();
-    let service = upstream::frames(move |stream, _| {
+fn a_body_of_which_at_most_16_kib_were_sent_goes_out_again() {
+    for (part, status, retries) in [(3, 200, 1.0), (8_192, 200, 1.0), (8_193, 502, 0.0)] {
+        let (came, comes) = channel();
+        let service = upstream::frames(move |stream, number| {
+            if number > 0 {
+                let (id, body) = upstream::requests(stream, 1).unwrap().remove(0);
+                return upstream::respond(stream, id, &body.len().to_string());
+            }
+            for _ in 0..2 {
+                let mut left = part;
+                while left > 0 {
+                    left -= frames::next(stream, DATA).payload.len();
+                }
+                came.send(()).unwrap();
+            }
+            upstream::go_away(stream, 0);
+            upstream::requests(stream, 1);
+        });
+        let sidecar = Sidecar::h2c(service, &[]);
+        let length = 2 * part;
+        let mut stream = sidecar.open(format!(
+            "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        ));
         for _ in 0..2 {
-            frames::next(stream, DATA);
-            came.send(()).unwrap();
+            stream.write_all(&vec![b'x'; part]).unwrap();
+            comes.recv().unwrap();
         }
-        upstream::go_away(stream, 0);
-        upstream::requests(stream, 1);
-    });
-    let sidecar = Sidecar::h2c(service, &[]);
-    let head = "POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\ncontent-length: 99\r\n\r\n";
-    let mut stream = sidecar.open(head);
-    for part in ["one", "two"] {
-        stream.write_all(part.as_bytes()).unwrap();
-        comes.recv().unwrap();
+        let answer = head(&mut stream);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+        if status == 200 {
+            assert!(rest(&mut stream).contains(&length.to_string()));
+        }
+        assert_eq!(sidecar.metric("paceline_retries_total"), Some(retries));
     }
-    assert!(support::head(&mut stream).starts_with("HTTP/1.1 502"));
-    assert_eq!(sidecar.metric("paceline_retries_total"), Some(0.0));
+}
+
+#[test]
+fn a_body_that_http_2_ends_without_an_error_before_its_end_breaks_off() {
+    for fields in [&[0x88][..], b"\x88\x0f\x0d\x0299"] {
+        for goes_away in [false, true] {
+            let service = upstream::frames(move |stream, _| {
+                for (id, _) in upstream::requests(stream, 1).unwrap() {
+                    frames::send(stream, HEADERS, END_HEADERS, id, fields);
+                    frames::send(stream, DATA, 0, id, b"half");
+                    if goes_away {
+                        upstream::go_away(stream, 0);
+                    } else {
+                        frames::send(stream, RST_STREAM, 0, id, &[0; 4]);
+                    }
+                }
+                upstream::requests(stream, 1);
+            });
+            let sidecar = Sidecar::h2c(service, &[]);
+            let answer = sidecar.exchange(GET);
+            assert!(!answer.ends_with("0\r\n\r\n"), "{answer}");
+            wait_until("it is counted", || {
+                sidecar.metric("paceline_responses_broken_total") == Some(1.0)
+            });
+        }
+    }
 }
 
 #[test]
