@@ -54,8 +54,9 @@ enum Source {
 /// Why the body of a response ends before its end.
 #[derive(Debug, Error)]
 pub(crate) enum BodyError {
-    #[error("the upstream broke the body of its response")]
-    Broken(#[source] Broken),
+    // Not its source: hyper would pass the reason of a reset on to the client, for which it means something else.
+    #[error("the upstream broke the body of its response: {}", Causes(.0))]
+    Broken(Broken),
     #[error("the upstream sent nothing more of the body of its response")]
     Late,
 }

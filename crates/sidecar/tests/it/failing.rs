@@ -14,6 +14,9 @@ use super::frames::{self, DATA, END_HEADERS, HEADERS, RST_STREAM, SETTINGS};
 use super::support::{GET, Sidecar, connect, head, rest, wait_until};
 use super::upstream::{self, OK, Recorder};
 
+/// An error code: the stream was not processed.
+const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
+
 /// What has happened so often, for a service to count and a test to wait for.
 #[derive(Clone, Debug, Default)]
 struct Count(Arc<AtomicUsize>);
@@ -600,11 +603,11 @@ fn a_stream_that_is_refused_goes_out_once_more() {
     for (refused, status) in [(1, 200), (2, 502)] {
         let service = upstream::frames(move |stream, number| {
             for (id, _) in upstream::requests(stream, 1).unwrap() {
-                frames::send(stream, RST_STREAM, 0, id, &[0, 0, 0, 7]);
+                frames::send(stream, RST_STREAM, 0, id, &REFUSED_STREAM);
             }
             if refused == 2 {
                 for (id, _) in upstream::requests(stream, 1).unwrap() {
-                    frames::send(stream, RST_STREAM, 0, id, &[0, 0, 0, 7]);
+                    frames::send(stream, RST_STREAM, 0, id, &REFUSED_STREAM);
                 }
             }
             respond_to_all(stream, number);
@@ -681,6 +684,23 @@ fn a_body_that_http_2_ends_without_an_error_before_its_end_breaks_off() {
             });
         }
     }
+}
+
+#[test]
+fn a_client_does_not_hear_that_its_stream_was_refused_after_the_head() {
+    let service = upstream::frames(move |stream, _| {
+        for (id, _) in upstream::requests(stream, 1).unwrap() {
+            frames::send(stream, HEADERS, END_HEADERS, id, &[0x88]);
+            frames::send(stream, DATA, 0, id, b"half");
+            frames::send(stream, RST_STREAM, 0, id, &REFUSED_STREAM);
+        }
+        upstream::requests(stream, 1);
+    });
+    let sidecar = Sidecar::h2c(service, &[]);
+    let mut client = frames::open(sidecar.listen, &[]);
+    frames::request(&mut client, 1);
+    let reset = frames::next(&mut client, RST_STREAM);
+    assert_ne!(reset.payload, REFUSED_STREAM, "it may be repeated");
 }
 
 #[test]
