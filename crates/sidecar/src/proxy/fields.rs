@@ -103,7 +103,9 @@ pub(super) fn for_upstream<B>(
 /// Drops what a caller that is no trusted proxy says of where the request came from.
 pub(super) fn drop_forwarded(headers: &mut HeaderMap) {
     let is_made_up = |name: &&HeaderName| {
-        **name == FORWARDED || **name == X_REAL_IP || name.as_str().starts_with("x-forwarded-")
+        // CGI and its like read `_` and `-` as the same.
+        let name = name.as_str().replace('_', "-");
+        name == "forwarded" || name == "x-real-ip" || name.starts_with("x-forwarded-")
     };
     let names: Vec<_> = headers.keys().filter(is_made_up).cloned().collect();
     for name in names {

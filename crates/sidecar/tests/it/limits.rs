@@ -247,6 +247,8 @@ fn what_a_caller_that_is_no_proxy_says_of_itself_does_not_reach_the_service() {
         ("x-forwarded-host", "made.up"),
         ("x-forwarded-proto", "https"),
         ("x-forwarded-port", "443"),
+        ("x_forwarded_for", "192.0.2.1"),
+        ("x-real_ip", "192.0.2.1"),
         ("x-real-ip", "192.0.2.1"),
         ("x-forwarder", "stays"),
     ];
@@ -272,6 +274,8 @@ fn what_a_caller_that_is_no_proxy_says_of_itself_does_not_reach_the_service() {
             ("x-forwarded-host", Some(host.as_str())),
             ("x-forwarded-proto", Some("http")),
             ("x-forwarded-port", None),
+            ("x_forwarded_for", None),
+            ("x-real_ip", None),
             ("x-real-ip", None),
             ("x-forwarder", Some("stays")),
         ] {
