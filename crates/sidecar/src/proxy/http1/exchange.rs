@@ -48,6 +48,8 @@ impl Exchange {
         connection.begin();
         let method = request.method().clone();
         let sending = Sending::new(&mut request, &mut connection.writer.borrow_mut());
+        // Cleared now: its fields are parts of what the client's connection has read, whose memory is free then.
+        request.headers_mut().clear();
         connection.reader.headers = std::mem::take(request.headers_mut());
         Self {
             connection,

@@ -22,7 +22,7 @@ pub(super) struct Head {
 const BYTES: usize = 64 * 1024;
 
 /// Takes the head of the response to a request with this method of what was received. `None`: it is not complete. Its fields go into
-/// the map of those of the request, which needs no allocation.
+/// the map that is spare, which is empty and needs no allocation.
 pub(super) fn parse(
     received: &mut Bytes,
     method: &Method,
@@ -50,7 +50,6 @@ pub(super) fn parse(
     let mut framing = Lengths::default();
     let mut is_kept = is_newest;
     let mut headers = std::mem::take(spare);
-    headers.clear();
     headers.reserve(parsed.headers.len() + fields::ADDED_FOR_CLIENT);
     for field in &*parsed.headers {
         let (name, value) = name_and_value(field, received)?;
