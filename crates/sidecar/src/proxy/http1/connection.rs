@@ -135,7 +135,14 @@ impl Reader {
         let mut small = self.buffers.small.borrow_mut();
         small.reserve(SMALL);
         let read = ready!(pin!(self.socket.read_buf(&mut *small)).poll(cx))?;
-        self.received = small.split().freeze();
+        self.received = if read < SMALL / 2 {
+            // Copied: each part that a slow client leaves would keep a whole buffer.
+            let part = Bytes::copy_from_slice(&small);
+            small.clear();
+            part
+        } else {
+            small.split().freeze()
+        };
         Poll::Ready(Ok(read))
     }
 
