@@ -222,3 +222,43 @@ impl Writer {
         self.back = &self.back[sent - body..];
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::config::Timeouts;
+
+    #[tokio::test]
+    async fn a_small_part_that_a_client_leaves_does_not_keep_the_buffer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let (mut service, _) = listener.accept().await.unwrap();
+        let second = Duration::from_secs(1);
+        let patience = Patience::new(&Timeouts {
+            head: second,
+            between: second,
+            body: second,
+            connect: second,
+            response: second,
+            upstream_idle: second,
+        });
+        let buffers = Rc::<Buffers>::default();
+        let mut connection = Connection::new(socket.unwrap(), Rc::clone(&buffers), patience);
+        let (mut left, mut places) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            service.write_all(b"part").await.unwrap();
+            let read = poll_fn(|cx| connection.reader.poll_fill(cx)).await;
+            assert_eq!(read.unwrap(), 4);
+            left.push(std::mem::take(&mut connection.reader.received));
+            places.push(buffers.small.borrow().as_ptr());
+        }
+        assert_eq!(left, ["part"; 3]);
+        assert_eq!(places, [places[0]; 3], "each part has kept its buffer");
+    }
+}
