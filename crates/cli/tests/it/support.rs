@@ -1,10 +1,12 @@
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use paceline::time::{Clock, Tick};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const PACELINE: &str = env!("CARGO_BIN_EXE_paceline");
@@ -137,10 +139,15 @@ impl Open {
         (output.status.code(), err)
     }
 
-    /// The status and standard error, after the end of the input, when the reader has closed the pipe too.
+    /// The status and standard error, if the input has ended and then the reader has closed the pipe, and it sees both at once.
     pub(crate) fn both_closed(self) -> (Option<i32>, String) {
+        let input = File::open(format!("/proc/{}/fd/0", self.child.id())).unwrap();
+        self.signal(Signal::STOP);
         drop(self.stdin);
+        // A process that another test starts has its own copies of all pipes at first, and may close them in another order.
+        poll(&mut [PollFd::new(&input, PollFlags::empty())], None).unwrap();
         drop(self.stdout);
+        kill_process(self.pid, Signal::CONT).unwrap();
         let output = self.child.wait_with_output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         (output.status.code(), err)
