@@ -22,11 +22,15 @@ use words::{Metric, Shown, Words};
 /// Where the figures are, beside the page.
 pub(crate) const STORED: &str = "figures.json";
 
-/// Writes the page, the plots and the figures into a folder.
+/// Where all tables are, beside the page. The page has a link to it.
+const TABLES: &str = "tables.md";
+
+/// Writes the page, the tables, the plots and the figures into a folder.
 pub(crate) fn write(figures: &Figures, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut page = head(figures);
     page += &summary::table(&figures.all().collect::<Vec<_>>());
+    let mut raw = words::TABLES.to_owned();
     for &section in Section::value_variants() {
         let of: Vec<&Figure> = figures.of(section.name()).collect();
         if of.is_empty() {
@@ -34,9 +38,11 @@ pub(crate) fn write(figures: &Figures, folder: &Path) -> io::Result<()> {
         }
         for words in words::of(section) {
             page += &chapter(words, &of, folder)?;
+            let _ = write!(raw, "## {}\n\n{}", words.title, all_tables(words, &of));
         }
     }
     fs::write(folder.join("README.md"), page)?;
+    fs::write(folder.join(TABLES), raw)?;
     figures.save(&folder.join(STORED))
 }
 
@@ -124,7 +130,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_shows_a_metric_of_its_own_and_titles_are_distinct() {
+    fn a_subject_shows_a_metric_of_its_own_titles_are_distinct_and_the_tables_have_a_link() {
+        assert!(words::INTRODUCTION.contains(&format!("]({TABLES})")));
         let mut titles = HashSet::new();
         for &section in Section::value_variants() {
             for words in words::of(section) {

@@ -1,6 +1,7 @@
 //! Plots, as SVG: lines over an axis, or bars.
 
 use std::error::Error;
+use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -36,30 +37,26 @@ struct Line<'a> {
     points: Vec<(f64, f64)>,
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+const SIZE: (u32, u32) = (940, 440);
+/// Of the lines, and of the names at their ends.
+const BESIDE: u32 = 290;
+const ROW: i32 = 17;
 
-const SIZE: (u32, u32) = (940, 460);
-const LEGEND: u32 = 280;
-
-/// Dark enough on white, and distinct in grey.
-const COLOURS: [RGBColor; 10] = [
-    RGBColor(31, 119, 180),
-    RGBColor(44, 160, 44),
-    RGBColor(148, 103, 189),
-    RGBColor(140, 86, 75),
-    RGBColor(227, 119, 194),
-    RGBColor(127, 127, 127),
-    RGBColor(188, 189, 34),
-    RGBColor(23, 190, 207),
-    RGBColor(255, 127, 14),
-    RGBColor(0, 0, 0),
-];
+/// They are seen on a white page and on a dark one. Black takes the colour of the page's text.
+const STYLE: &str = r##"
+<style>svg:root{color:#1f2328}@media(prefers-color-scheme:dark){svg:root{color:#e6edf3}}[fill="#000000"]{fill:currentColor}[stroke="#000000"]{stroke:currentColor}</style>"##;
 const OURS: [RGBColor; 5] = [
-    RGBColor(214, 39, 40),
-    RGBColor(255, 127, 14),
-    RGBColor(150, 20, 90),
-    RGBColor(240, 180, 0),
-    RGBColor(255, 90, 160),
+    RGBColor(47, 125, 225),
+    RGBColor(229, 72, 139),
+    RGBColor(18, 165, 148),
+    RGBColor(138, 92, 246),
+    RGBColor(217, 130, 43),
+];
+const THEIRS: [RGBColor; 4] = [
+    RGBColor(125, 133, 144),
+    RGBColor(166, 124, 82),
+    RGBColor(110, 127, 165),
+    RGBColor(122, 143, 92),
 ];
 
 impl Drawing {
@@ -69,18 +66,22 @@ impl Drawing {
             Shape::Lines { x, .. } | Shape::Times { x } => {
                 let lines = self.lines(figures);
                 let is_any = !lines.is_empty();
-                let drawn = is_any.then(|| self.draw_lines(&lines, x, path));
-                drawn.transpose()
+                is_any.then(|| self.draw_lines(&lines, x))
             }
             Shape::Bars { case } => {
                 let bars = self.bars(figures, case);
                 let is_any = !bars.is_empty();
-                is_any.then(|| self.draw_bars(&bars, path)).transpose()
+                is_any.then(|| self.draw_bars(&bars))
             }
         };
-        drawn
-            .map(|drawn| drawn.is_some())
-            .map_err(|error| io::Error::other(error.to_string()))
+        let Some(drawn) = drawn else {
+            return Ok(false);
+        };
+        let drawn = drawn.map_err(|error| io::Error::other(error.to_string()))?;
+        let head = drawn.find('>').map_or(0, |end| end + 1);
+        let (head, shapes) = drawn.split_at(head);
+        fs::write(path, format!("{head}{STYLE}{shapes}"))?;
+        Ok(true)
     }
 
     fn bars<'a>(&self, figures: &[&'a Figure], case: &str) -> Vec<(&'a str, f64)> {
@@ -95,14 +96,15 @@ impl Drawing {
             .collect()
     }
 
-    fn draw_bars(&self, bars: &[(&str, f64)], path: &Path) -> Result<(), Box<dyn Error>> {
+    /// Returns the text of the picture.
+    fn draw_bars(&self, bars: &[(&str, f64)]) -> Result<String, Box<dyn Error>> {
         const LEFT: i32 = 330;
         const TOP: i32 = 48;
         const ROW: i32 = 26;
+        let mut text = String::new();
         let rows = i32::try_from(bars.len())?;
         let height = u32::try_from(TOP + rows * ROW + 12)?;
-        let area = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
-        area.fill(&WHITE)?;
+        let area = SVGBackend::with_string(&mut text, (SIZE.0, height)).into_drawing_area();
         let font = |size| ("sans-serif", size).into_font();
         area.draw(&Text::new(self.title, (16, 14), font(18)))?;
         let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
@@ -113,7 +115,7 @@ impl Drawing {
             let colour = if name.starts_with("paceline") {
                 OURS[0]
             } else {
-                COLOURS[0]
+                THEIRS[0]
             };
             let corners = [(LEFT, top), (LEFT + width.max(1), top + ROW - 8)];
             area.draw(&Rectangle::new(corners, colour.filled()))?;
@@ -125,7 +127,8 @@ impl Drawing {
             ))?;
         }
         area.present()?;
-        Ok(())
+        drop(area);
+        Ok(text)
     }
 
     const fn is_y_log(&self) -> bool {
@@ -158,19 +161,14 @@ impl Drawing {
         lines
     }
 
-    fn draw_lines(
-        &self,
-        lines: &[Line<'_>],
-        x_name: &str,
-        path: &Path,
-    ) -> Result<(), Box<dyn Error>> {
-        let area = SVGBackend::new(path, SIZE).into_drawing_area();
-        area.fill(&WHITE)?;
-        let (chart_area, beside) = area.split_horizontally(SIZE.0 - LEGEND);
-        legend(&beside, lines)?;
+    /// Returns the text of the picture.
+    fn draw_lines(&self, lines: &[Line<'_>], x_name: &str) -> Result<String, Box<dyn Error>> {
+        let mut text = String::new();
+        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        area.draw(&Text::new(self.title, (16, 14), ("sans-serif", 18)))?;
+        let (chart_area, _) = area.margin(36, 0, 0, 0).split_horizontally(SIZE.0 - BESIDE);
         let mut builder = ChartBuilder::on(&chart_area);
         builder
-            .caption(self.title, ("sans-serif", 18))
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(74);
@@ -178,21 +176,23 @@ impl Drawing {
         let y = around(lines, |point| point.1, self.is_y_log());
         if self.is_over_time() {
             let chart = builder.build_cartesian_2d(x, y)?;
-            self.fill_in(chart, lines, x_name)?;
+            self.fill_in(chart, &area, lines, x_name)?;
         } else if self.is_y_log() {
             let chart = builder.build_cartesian_2d(x.log_scale(), y.log_scale())?;
-            self.fill_in(chart, lines, x_name)?;
+            self.fill_in(chart, &area, lines, x_name)?;
         } else {
             let chart = builder.build_cartesian_2d(x.log_scale(), y)?;
-            self.fill_in(chart, lines, x_name)?;
+            self.fill_in(chart, &area, lines, x_name)?;
         }
         area.present()?;
-        Ok(())
+        drop((chart_area, area));
+        Ok(text)
     }
 
     fn fill_in<'a, X, Y>(
         &self,
         mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+        area: &DrawingArea<SVGBackend<'a>, Shift>,
         lines: &[Line<'_>],
         x_name: &str,
     ) -> Result<(), Box<dyn Error>>
@@ -206,7 +206,10 @@ impl Drawing {
             .y_desc(self.metric)
             .x_label_formatter(&|x| tick(*x))
             .y_label_formatter(&|y| tick(*y))
-            .light_line_style(RGBColor(240, 240, 240))
+            .disable_x_mesh()
+            .max_light_lines(1)
+            .bold_line_style(THEIRS[0].mix(0.3))
+            .light_line_style(TRANSPARENT)
             .draw()?;
         for (line, style) in lines.iter().zip(styles(lines)) {
             let points = || line.points.iter().copied();
@@ -216,13 +219,18 @@ impl Drawing {
                 chart.draw_series(dots)?;
             }
         }
-        Ok(())
+        let last = |line: &Line<'_>| {
+            let last = line.points.iter().max_by(|a, b| a.0.total_cmp(&b.0));
+            last.map(|last| chart.backend_coord(last))
+        };
+        let ends: Vec<(i32, i32)> = lines.iter().filter_map(last).collect();
+        names(area, lines, &ends)
     }
 }
 
 /// Ours are thick.
 fn styles(lines: &[Line<'_>]) -> Vec<ShapeStyle> {
-    let (mut ours, mut theirs) = (OURS.iter().cycle(), COLOURS.iter().cycle());
+    let (mut ours, mut theirs) = (OURS.iter().cycle(), THEIRS.iter().cycle());
     let style = |line: &Line<'_>| {
         let is_ours = line.name.starts_with("paceline");
         let colour = if is_ours { ours.next() } else { theirs.next() };
@@ -232,15 +240,40 @@ fn styles(lines: &[Line<'_>]) -> Vec<ShapeStyle> {
     lines.iter().map(style).collect()
 }
 
-/// Beside the lines and not on them.
-fn legend(area: &Area<'_>, lines: &[Line<'_>]) -> Result<(), Box<dyn Error>> {
-    for (row, (line, style)) in (0..).zip(lines.iter().zip(styles(lines))) {
-        let y = 60 + 22 * row;
-        area.draw(&PathElement::new([(6, y), (28, y)], style))?;
-        let font = ("sans-serif", 13).into_font();
-        area.draw(&Text::new(line.name.to_owned(), (36, y - 6), font))?;
+/// Each at the end of its line, or as near as there is room.
+fn names(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    lines: &[Line<'_>],
+    ends: &[(i32, i32)],
+) -> Result<(), Box<dyn Error>> {
+    let right = ends.iter().map(|end| end.0).max().unwrap_or_default();
+    let styles = styles(lines);
+    let heights = apart(&ends.iter().map(|end| end.1).collect::<Vec<_>>());
+    for (((line, style), end), y) in lines.iter().zip(styles).zip(ends).zip(heights) {
+        let thin = style.color.stroke_width(1);
+        let to = [(end.0 + 4, end.1), (right + 22, y)];
+        area.draw(&PathElement::new(to, thin))?;
+        let font = ("sans-serif", 13).into_font().color(&style.color);
+        area.draw(&Text::new(line.name.to_owned(), (right + 26, y - 7), font))?;
     }
     Ok(())
+}
+
+/// Heights that are at least a row apart, in the same order, and that fit into the picture.
+fn apart(heights: &[i32]) -> Vec<i32> {
+    let bottom = i32::try_from(SIZE.1).unwrap_or(i32::MAX) - ROW;
+    let mut order: Vec<usize> = (0..heights.len()).collect();
+    order.sort_by_key(|&at| heights[at]);
+    let mut placed = heights.to_vec();
+    for pair in order.windows(2) {
+        placed[pair[1]] = placed[pair[1]].max(placed[pair[0]] + ROW);
+    }
+    let mut below = bottom + ROW;
+    for &at in order.iter().rev() {
+        placed[at] = placed[at].min(below - ROW);
+        below = placed[at];
+    }
+    placed
 }
 
 /// The values, and a little room.
@@ -261,5 +294,22 @@ fn tick(number: f64) -> String {
         1e6.. => format!("{}M", number / 1e6),
         1e3.. => format!("{}k", number / 1e3),
         _ => format!("{}", (number * 1e6).round() / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_their_order_and_do_not_lie_on_each_other() {
+        assert_eq!(apart(&[50, 50, 200, 49]), [66, 83, 200, 49]);
+    }
+
+    #[test]
+    fn names_at_the_bottom_move_up() {
+        let bottom = 440 - ROW;
+        let expected = [bottom - ROW, bottom, bottom - 2 * ROW];
+        assert_eq!(apart(&[bottom, 600, bottom - 3]), expected);
     }
 }

@@ -15,6 +15,8 @@ struct Row {
     metric: &'static str,
     case: &'static str,
     best: Best,
+    /// Which promise costs the difference, where another may be ahead.
+    why: &'static str,
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -46,23 +48,38 @@ const ROWS: &[Row] = &[
             "an element",
             "ns more than bare",
         ),
-    ),
+    )
+    .since("a rate above zero needs the time, or a count of what is prefetched"),
     least(
         "ns a call that waits in line if it must",
         ("hot", "a call that would wait", "an element", "ns"),
-    ),
+    )
+    .since("it waits in order of arrival, for any cost, and can be cancelled"),
     least(
         "ns a permit, 8 tasks on two threads",
         ("contention", "", "ns a permit", "8 tasks"),
-    ),
+    )
+    .since("a lock, behind which requests of any cost wait in order"),
     least(
         "polls a grant, 1,000 waiters",
         ("contention", "", "polls a grant", "1,000 waiters, 10 a ms"),
-    ),
+    )
+    .since("a grant comes at its instant, and not at the next millisecond"),
+    least(
+        "µs of processor time a grant, 1,000 waiters",
+        (
+            "contention",
+            "",
+            "µs of processor time a grant",
+            "1,000 waiters, 10 a ms",
+        ),
+    )
+    .since("a grant comes at its instant, and not at the next millisecond"),
     least(
         "ns a decision, a million keys",
         ("keyed", "", "ns a decision", "known, passes"),
-    ),
+    )
+    .since("clients cannot choose keys that collide, and a test can pause the clock"),
     least(
         "bytes a key, a million keys",
         ("keyed", "", "bytes a key", "all there"),
@@ -70,11 +87,13 @@ const ROWS: &[Row] = &[
     least(
         "seconds for a million emissions on a paused clock",
         ("virtual", "", "seconds on the wall", "1,000,000 emissions"),
-    ),
+    )
+    .since("the next slot counts from the emission that really happened"),
     least(
         "µs a decision in Redis, 1 caller",
         ("redis", "", "µs a decision, median", "1 caller"),
-    ),
+    )
+    .since("the time is the server's, in microseconds, and a lost state is found"),
     decisions(
         "thousand decisions a second in Redis, 64 callers, own keys",
         "64 callers, own keys",
@@ -95,7 +114,8 @@ const ROWS: &[Row] = &[
             "a request",
             "ns more than bare",
         ),
-    ),
+    )
+    .since("any limiter, also one on a server, and one that fails"),
     least(
         "ns a request to a service costs more than without a limit for each key",
         (
@@ -104,7 +124,8 @@ const ROWS: &[Row] = &[
             "a request",
             "ns more than bare",
         ),
-    ),
+    )
+    .since("clients cannot choose keys that collide, and a test can pause the clock"),
     Row {
         what: "requests over HTTP for each one without a limit",
         section: "tower",
@@ -112,6 +133,7 @@ const ROWS: &[Row] = &[
         metric: "share of the rate without a limit",
         case: "32 connections",
         best: Best::Most,
+        why: "each answer says what is left",
     },
 ];
 
@@ -123,6 +145,7 @@ const fn decisions(what: &'static str, case: &'static str) -> Row {
         metric: "thousand decisions a second",
         case,
         best: Best::Most,
+        why: "",
     }
 }
 
@@ -134,6 +157,7 @@ const fn share(what: &'static str, case: &'static str) -> Row {
         metric: SHARE,
         case,
         best: Best::MostOfTheStrict,
+        why: "",
     }
 }
 
@@ -148,6 +172,7 @@ const fn least(
         metric,
         case,
         best: Best::Least,
+        why: "",
     }
 }
 
@@ -157,18 +182,33 @@ pub(super) fn table(figures: &[&Figure]) -> String {
     for row in ROWS {
         let of = |ours| row.best(figures, ours);
         if let (Some((ours, value)), Some((theirs, other))) = (of(true), of(false)) {
+            let is_behind = match row.best {
+                Best::Least => other < value,
+                Best::Most | Best::MostOfTheStrict => other > value,
+            };
+            let why = if is_behind { row.why } else { "" };
             let (value, other) = (short(value), short(other));
             let what = row.what;
-            let _ = writeln!(text, "| {what} | {value}: {ours} | {other}: {theirs} |");
+            let _ = writeln!(
+                text,
+                "| {what} | {value}: {ours} | {other}: {theirs} | {why} |"
+            );
         }
     }
     if text.is_empty() {
         return text;
     }
-    format!("## In short\n\n| | paceline | best of the others |\n|---|---|---|\n{text}\n")
+    format!(
+        "## In short\n\n| | paceline | best of the others | the difference, if another is ahead |\n|---|---|---|---|\n{text}\n"
+    )
 }
 
 impl Row {
+    const fn since(mut self, why: &'static str) -> Self {
+        self.why = why;
+        self
+    }
+
     fn best<'a>(&self, figures: &[&'a Figure], ours: bool) -> Option<(&'a str, f64)> {
         let all = figures.iter().filter_map(|figure| {
             let is_it = self.is_of(figure) && figure.metric == self.metric;
@@ -249,9 +289,25 @@ mod tests {
         ];
         let table = table(&figures.iter().collect::<Vec<_>>());
         assert!(
-            table.contains("| 900: paceline TokenBucket | 100: another |"),
+            table.contains("| 900: paceline TokenBucket | 100: another |  |"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn where_another_is_ahead_the_row_says_what_costs_the_difference() {
+        let took = |contender, value| Figure {
+            section: "virtual".to_owned(),
+            part: String::new(),
+            case: "1,000,000 emissions".to_owned(),
+            ..figure("seconds on the wall", contender, value)
+        };
+        let told = |ours, other| {
+            let figures = [took("paceline pace", ours), took("another", other)];
+            table(&figures.iter().collect::<Vec<_>>()).contains("| the next slot counts")
+        };
+        assert!(told(2.0, 1.0));
+        assert!(!told(1.0, 2.0));
     }
 
     #[test]

@@ -64,10 +64,16 @@ What `paceline` costs and how exact it is, beside other crates. All of it is mea
 scripts/measure
 ```
 
-Times are those of the clock on the wall, and others may have worked on the machine meanwhile: compare the figures of a table
-with each other, not with those of other machines. The best of each column is in bold. A section has one table or plot, and names
-every case in which another crate is ahead. `scripts/measure section keyed` prints all tables of a section, and the whole run writes
-every figure to `figures.json`, from which this page is drawn.
+Others may have worked on the machine meanwhile: compare the figures of a table with each other, not with those of other machines.
+The best of each column is in bold. A section has one table or plot, says where another crate is ahead, and why.
+[All tables](tables.md) are in a file of their own.
+";
+
+pub(super) const TABLES: &str = "\
+# All tables
+
+What was measured for [*Performance*](README.md), written by `scripts/measure`. The best of each column is in bold.
+
 ";
 
 /// The subjects of a section.

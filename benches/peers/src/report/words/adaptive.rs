@@ -27,7 +27,7 @@ pub(super) const ADAPTIVE: Words = Words {
     ],
     shown: Shown::Plot(Drawing {
         name: "adaptive-goodput",
-        title: "Answers in time, second by second",
+        title: "Answers in time while workers are gone and when they are back: more is better",
         metric: "answers in time in this second",
         part: "",
         shape: Shape::Times { x: "seconds" },

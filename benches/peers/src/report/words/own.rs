@@ -18,7 +18,7 @@ pub(super) const GROWTH: Words = Words {
     ],
     shown: Shown::Plot(Drawing {
         name: "growth",
-        title: "Nanoseconds for each, as their number grows",
+        title: "What each costs as their number grows, in nanoseconds: level is best",
         metric: "ns for each",
         part: "",
         shape: Shape::Lines {

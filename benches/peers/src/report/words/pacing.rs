@@ -41,7 +41,7 @@ pub(super) const PRECISION: Words = Words {
     metrics: METRICS,
     shown: Shown::Plot(Drawing {
         name: "precision-share",
-        title: "Share of the allowed rate that is reached, one thread",
+        title: "How much of the allowed rate is reached on one thread: 1 is all of it",
         metric: SHARE,
         part: ONE,
         shape: Shape::Lines {

@@ -10,7 +10,7 @@ pub(super) const HOT: Words = Words {
     metrics: &[metric("an element", "An element", Better::Less)],
     shown: Shown::Plot(Drawing {
         name: "hot-stream",
-        title: "Nanoseconds an element: a stream through one limit",
+        title: "What an element costs in a stream through one limit, in nanoseconds: less is better",
         metric: "an element",
         part: "a stream through one limit",
         shape: Shape::Bars { case: "ns" },
@@ -19,8 +19,7 @@ pub(super) const HOT: Words = Words {
           reads the time stamp counter of the processor, which is quicker and cannot be paused. `throttle` with a duration of zero, \
           `RateLimit` inside its window and tokio's `Semaphore` read no clock. Nor does `paceline` for most elements where the burst is \
           large: a few permits are prefetched between two readings, and in a shared limit taken without its lock. An interval or \
-          a small burst has nothing to prefetch. The future of `acquire` has a handle of the limit and can be spawned; that of \
-          `until_ready` borrows.",
+          a small burst has nothing to prefetch.",
 };
 
 pub(super) const KEYED: Words = Words {
@@ -79,7 +78,7 @@ pub(super) const CONTENTION: Words = Words {
     ],
     shown: Shown::Plot(Drawing {
         name: "contention-permit",
-        title: "Nanoseconds a permit, the limit does not bind",
+        title: "What a permit costs as more tasks ask, in nanoseconds: less is better",
         metric: "ns a permit",
         part: "",
         shape: Shape::Lines {
@@ -89,7 +88,6 @@ pub(super) const CONTENTION: Words = Words {
     }),
     why: "`governor` has no queue: a limit is one atomic number, which is quicker to ask than a lock, and waiting tasks ask again and \
           again, in no order. `paceline` has a queue behind a lock, in order of arrival, for requests of any cost. Before it is the \
-          prefetch of a large burst, which is one atomic number too. `acquire` makes and drops a handle of the limit: two more numbers \
-          that the threads take from each other. A waiter that is next polls the clock until its instant has come; a refilling task \
-          wakes many waiters at once.",
+          prefetch of a large burst, which is one atomic number too. A waiter that is next polls the clock until its instant has come; \
+          a refilling task wakes many waiters at once.",
 };

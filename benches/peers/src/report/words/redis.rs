@@ -117,7 +117,7 @@ const HERDS: Words = Words {
     ],
     shown: Shown::Plot(Drawing {
         name: "redis-herd",
-        title: "Permits in 3.5 s of keys with 1/s each, one process: allowed, and passed",
+        title: "Permits in 3.5 s of keys with 1/s each: all that is allowed passes, and no more",
         metric: "permits in 3.5 s",
         part: "",
         shape: Shape::Lines {

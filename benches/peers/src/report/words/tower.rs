@@ -54,7 +54,7 @@ pub(super) const TOWER: Words = Words {
     ],
     shown: Shown::Plot(Drawing {
         name: "tower-direct",
-        title: "Nanoseconds a request: one limit for all, passed",
+        title: "What a request costs that passes one limit for all, in nanoseconds: less is better",
         metric: "a request",
         part: "one limit for all requests, passed",
         shape: Shape::Bars { case: "ns" },
