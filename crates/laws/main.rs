@@ -13,6 +13,7 @@ mod credit;
 mod edges;
 mod fair;
 mod model;
+mod permits;
 mod reading;
 mod settle;
 mod subject;

@@ -623,7 +623,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Keys<K> {
         }));
         let queue = WaitQueue::new(state);
         if let Some(observer) = observer {
-            let _ = queue.front().set(observer.clone());
+            let _ = queue.front().observer.set(observer.clone());
         }
         shard.queues.insert(key, Arc::downgrade(&queue));
         Ok(Permits::of(queue))

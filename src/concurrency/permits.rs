@@ -286,7 +286,7 @@ impl Permits {
         observer.report(Event::Resized {
             limit: self.limit(),
         });
-        let _ = self.queue.front().set(observer);
+        let _ = self.queue.front().observer.set(observer);
         self
     }
 
@@ -391,7 +391,7 @@ impl Permits {
                 position: Position::None,
                 resolution: self.resolution,
                 priority: self.priority,
-                reporter: Reporter::of(self.queue.front().get()),
+                reporter: Reporter::of(self.queue.front().observer.get()),
             })),
             count: cost,
         }
@@ -471,7 +471,7 @@ impl Permits {
     #[must_use = "a permit that is dropped at once limits nothing"]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
         let report = |decision| {
-            if let Some(observer) = self.queue.front().get() {
+            if let Some(observer) = self.queue.front().observer.get() {
                 observer.report_try(cost, decision, None);
             }
         };
@@ -482,7 +482,13 @@ impl Permits {
     /// As [`try_acquire`](Self::try_acquire), and says why not. A caller that goes on waiting is not counted as refused.
     pub(crate) fn try_one(&self) -> Result<Permit, Missed> {
         let report = |decision: Decision| {
-            if let Some(observer) = self.queue.front().get().filter(|_| decision.is_pass()) {
+            if let Some(observer) = self
+                .queue
+                .front()
+                .observer
+                .get()
+                .filter(|_| decision.is_pass())
+            {
                 observer.report_try(1, decision, None);
             }
         };
@@ -526,7 +532,7 @@ impl Permits {
     }
 
     fn resized(&self, limit: u32) {
-        if let Some(observer) = self.queue.front().get() {
+        if let Some(observer) = self.queue.front().observer.get() {
             observer.report(Event::Resized { limit });
         }
     }
@@ -626,7 +632,11 @@ fn try_take(
             retry_in: Duration::MAX,
         }
     };
-    let decision = queue.try_acquire(position, count, Intent::Acquire, wait_behind);
+    let decision = if queue.takes_prefetched(*position, count, Intent::Acquire) {
+        Decision::Pass
+    } else {
+        queue.try_acquire(position, count, Intent::Acquire, wait_behind)
+    };
     // An observer that panics keeps no permit.
     let permit = decision.is_pass().then(|| Permit {
         queue: Arc::clone(queue),
@@ -683,13 +693,13 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if self.count > 0 {
             let release = |permits: &mut SemaphoreState, now| permits.release(now, self.count);
-            if self.queue.update(release) {
+            if !self.queue.front().release(self.count) && self.queue.update(release) {
                 let keeper = self.queue.with(|permits, _| permits.keeper.clone());
                 if let Some(keeper) = keeper {
                     keeper.keep_while_cooling(Arc::clone(&self.queue));
                 }
             }
-            if let Some(observer) = self.queue.front().get() {
+            if let Some(observer) = self.queue.front().observer.get() {
                 observer.report(Event::Released { count: self.count });
             }
         }
@@ -801,12 +811,19 @@ impl Limiter for PermitQueue<'_> {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Infallible>> {
-        let caller = Caller::new(cx, self.resolution, self.priority);
         let position = &mut self.position;
-        let decision = self
+        let answer = if self
             .queue
-            .poll_acquire(position, cost, Intent::Acquire, &caller);
-        let answer = decision.map(Ok);
+            .takes_prefetched(*position, cost, Intent::Acquire)
+        {
+            Poll::Ready(Ok(Decision::Pass))
+        } else {
+            let caller = Caller::new(cx, self.resolution, self.priority);
+            let decision = self
+                .queue
+                .poll_acquire(position, cost, Intent::Acquire, &caller);
+            decision.map(Ok)
+        };
         if self.reporter.observer().is_some() {
             self.report(cost, &answer);
         }

@@ -1,10 +1,11 @@
+use core::mem;
 use core::time::Duration;
 use std::sync::{Arc, OnceLock};
 
 use crate::limiter::{SharedObserver, Stats};
 use crate::policy::{Decision, Ledger};
 use crate::time::{Clock, Tick};
-use crate::wait::{Intent, Resource, WaitQueue, Waiters};
+use crate::wait::{Intent, Offer, Resource, WaitQueue, Waiters};
 
 use super::hold_time::HoldTime;
 
@@ -18,6 +19,8 @@ pub(super) struct SemaphoreState {
     /// Whether the time matters: there is a cool-down, or waits are estimated.
     reads_clock: bool,
     pub(super) in_use: u32,
+    /// Whether the free permits may be taken without the lock. What is in use is known when the offer has ended.
+    is_offered: bool,
     /// The permits that cool down, with the ticks at which they become free. If the clock goes back, which it may between
     /// two runtimes, a permit still becomes free after those released before it.
     cooling: Ledger,
@@ -44,6 +47,7 @@ impl SemaphoreState {
             hold_time: None,
             reads_clock: false,
             in_use: 0,
+            is_offered: false,
             cooling: Ledger::default(),
             stats: Stats::default(),
             keeper: None,
@@ -130,11 +134,51 @@ impl SemaphoreState {
     }
 }
 
+/// What the permits have beside the lock.
+#[derive(Default)]
+pub(super) struct Front {
+    offer: Offer,
+    pub(super) observer: OnceLock<SharedObserver>,
+}
+
+impl Front {
+    /// Releases permits without the lock, if nobody waits for them.
+    #[inline]
+    pub(super) fn release(&self, count: u32) -> bool {
+        self.offer.give_back(count)
+    }
+}
+
 impl Resource for SemaphoreState {
-    type Front = OnceLock<SharedObserver>;
+    type Front = Front;
 
     /// The limit may grow until it is the waiter's turn, so a waiter for more permits than the limit is not refused before.
     const REFUSES_QUEUED: bool = false;
+
+    #[inline]
+    fn take_prefetched(front: &Front, intent: Intent, cost: u32) -> bool {
+        front.offer.take(intent, cost)
+    }
+
+    #[inline]
+    fn reclaim(&mut self, front: &Front) {
+        if mem::take(&mut self.is_offered) {
+            let (free, requests) = front.offer.end();
+            self.in_use = self.limit - free;
+            self.stats.passed += u64::from(requests);
+        }
+    }
+
+    /// Every free permit, if the time does not matter. Those of a key are counted when its queue is forgotten, which knows no front.
+    #[inline]
+    fn prefetch(&mut self, front: &Front, _now: Tick, _cost: u32) {
+        let is_timeless = !self.reads_clock && self.cooling.is_empty();
+        let free = self.limit.checked_sub(self.in_use);
+        if let Some(free) = free.filter(|_| is_timeless && self.keeper.is_none()) {
+            front.offer.begin(free);
+            self.is_offered = true;
+        }
+    }
 
     /// Without a cool-down and without waiters the time does not matter. Every change of the permits in use reads it before.
     fn now(&mut self, is_queued: bool) -> Tick {

@@ -4,11 +4,11 @@ use tokio::time::Instant;
 
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{Clock, Tick};
-use crate::wait::{Intent, Resource, Waiters};
+use crate::wait::{Intent, Offer, Resource, Waiters};
 
 use super::estimate::QueueEstimate;
 use super::hold::Hold;
-use super::prefetch::{Prefetch, SharedPrefetch};
+use super::prefetch::Prefetch;
 
 /// What a limit has done so far, in requests, whatever they cost. Requests of cost 0 are not counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -235,27 +235,27 @@ impl<P: Policy> LimitState<P> {
 }
 
 impl<P: Policy> Resource for LimitState<P> {
-    type Front = SharedPrefetch;
+    type Front = Offer;
 
     const REFUSES_QUEUED: bool = true;
 
     #[inline]
-    fn take_prefetched(prefetched: &SharedPrefetch, intent: Intent, cost: u32) -> bool {
-        prefetched.take(intent, cost)
+    fn take_prefetched(offer: &Offer, intent: Intent, cost: u32) -> bool {
+        offer.take(intent, cost)
     }
 
     #[inline]
-    fn reclaim(&mut self, prefetched: &SharedPrefetch) {
-        self.stats.passed += u64::from(prefetched.reclaim(&mut self.prefetch));
+    fn reclaim(&mut self, offer: &Offer) {
+        self.stats.passed += u64::from(self.prefetch.reclaim(offer));
     }
 
     #[inline]
-    fn prefetch(&mut self, prefetched: &SharedPrefetch, now: Tick, cost: u32) {
+    fn prefetch(&mut self, offer: &Offer, now: Tick, cost: u32) {
         // Cost 0 passes while the limit is paused, too. What a provider has left is counted by each request.
         if cost > 0 && now >= self.hold.ends_at() {
             if let Some(state) = &self.state {
                 self.prefetch.reserve(&self.policy, state, now, cost);
-                prefetched.offer(&self.prefetch);
+                self.prefetch.offer_to(offer);
             }
         }
     }

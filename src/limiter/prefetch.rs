@@ -9,22 +9,12 @@
 //! 15, since of a small burst every permit counts. On tokio's paused clock nothing is prefetched, so tests see exact
 //! instants. After a request that costs as much as a whole prefetch there is none.
 //!
-//! In a `Shared` limit one atomic has the permits that are left and the number of requests that took some. It is offered
-//! under the lock, only when no waiter is queued, and every operation with the lock reclaims it first, except for a request
-//! that finds a new offer when it has the lock, and takes of it. So a pause, new parameters or a new waiter finds every
-//! permit that has passed. The clock is read after the reclaim, or a permit would be counted earlier than it passed. An
-//! idle key has no prefetch: that would be memory for each key.
-
-use core::sync::atomic::Ordering;
-
-#[cfg(not(loom))]
-use core::sync::atomic::AtomicU64;
-#[cfg(loom)]
-use loom::sync::atomic::AtomicU64;
+//! A `Shared` limit [offers](Offer) them to all threads. The clock is read after the reclaim, or a permit would be counted earlier
+//! than it passed. An idle key has no prefetch: that would be memory for each key.
 
 use crate::policy::Policy;
 use crate::time::{Tick, is_real};
-use crate::wait::Intent;
+use crate::wait::Offer;
 
 /// Approved permits of one owner, and those taken that are not counted yet.
 #[derive(Clone, Debug)]
@@ -97,196 +87,24 @@ impl Prefetch {
     pub(super) const fn is_committed(&self) -> bool {
         self.taken == 0
     }
-}
 
-/// Approved permits that every thread may take without the lock of the limit. They are offered and reclaimed under it.
-///
-/// One number: the lower half is how many permits are left, the upper half how many requests have taken some. So a reclaim
-/// sees exactly what was taken before, and nothing is taken after.
-pub(super) struct SharedPrefetch(AtomicU64);
-
-const REQUEST: u64 = 1 << 32;
-
-impl Default for SharedPrefetch {
-    fn default() -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
-
-impl SharedPrefetch {
+    /// Offers what is left to all threads.
     #[inline]
-    pub(super) fn take(&self, intent: Intent, cost: u32) -> bool {
-        let cost = u64::from(cost);
-        let has = |offer: u64| cost > 0 && offer % REQUEST >= cost;
-        match intent {
-            Intent::Peek => has(self.0.load(Ordering::Acquire)),
-            Intent::Acquire => {
-                let take = |offer| has(offer).then(|| offer + REQUEST - cost);
-                let taken = self
-                    .0
-                    .fetch_update(Ordering::AcqRel, Ordering::Relaxed, take);
-                taken.is_ok()
-            }
+    pub(super) fn offer_to(&self, offer: &Offer) {
+        if self.left > 0 {
+            offer.begin(self.left);
         }
     }
 
-    /// Offers what `prefetch` has left. An earlier offer has been reclaimed.
+    /// Ends the offer, and returns how many requests have taken of it.
     #[inline]
-    pub(super) fn offer(&self, prefetch: &Prefetch) {
-        if prefetch.left > 0 {
-            self.0.store(prefetch.left.into(), Ordering::Release);
-        }
-    }
-
-    /// Ends the offer, adds the permits that were taken to `prefetch`, and returns how many requests took them.
-    #[inline]
-    pub(super) fn reclaim(&self, prefetch: &mut Prefetch) -> u32 {
-        if prefetch.left == 0 {
+    pub(super) fn reclaim(&mut self, offer: &Offer) -> u32 {
+        if self.left == 0 {
             return 0;
         }
-        let offer = self.0.swap(0, Ordering::AcqRel);
-        prefetch.taken += prefetch.left - halves(offer).0;
-        prefetch.left = 0;
-        halves(offer).1
-    }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "each half is a number of its own"
-)]
-const fn halves(offer: u64) -> (u32, u32) {
-    (offer as u32, (offer >> 32) as u32)
-}
-
-// A package of its own runs them: see `crates/models/`.
-#[cfg(all(test, loom))]
-mod tests {
-    use loom::model::Builder;
-    use loom::sync::{Arc, Mutex};
-    use loom::thread;
-
-    use super::*;
-
-    fn approved(permits: u32) -> Prefetch {
-        Prefetch {
-            left: permits,
-            ..Prefetch::new()
-        }
-    }
-
-    #[test]
-    fn what_is_taken_is_not_there_any_more() {
-        loom::model(|| {
-            let shared = SharedPrefetch::default();
-            let (take, has) = (
-                |cost| shared.take(Intent::Acquire, cost),
-                |cost| shared.take(Intent::Peek, cost),
-            );
-            assert!(!take(1));
-
-            let mut prefetch = approved(10);
-            shared.offer(&prefetch);
-            assert!(take(4));
-            assert!(!has(7) && !take(7));
-            assert!(has(6) && take(6));
-            assert!(!has(1) && !take(1));
-            assert!(!has(0) && !take(0), "has to ask");
-
-            assert_eq!(shared.reclaim(&mut prefetch), 2);
-            assert_eq!((prefetch.left, prefetch.taken), (0, 10));
-            assert_eq!(shared.reclaim(&mut prefetch), 0);
-        });
-    }
-
-    #[test]
-    fn all_of_the_largest_offer_can_be_taken() {
-        loom::model(|| {
-            let shared = SharedPrefetch::default();
-            let mut prefetch = approved(u32::MAX);
-            shared.offer(&prefetch);
-            let take = |cost| shared.take(Intent::Acquire, cost);
-            assert!(take(1) && take(u32::MAX - 1) && !take(1));
-            shared.reclaim(&mut prefetch);
-            assert_eq!(prefetch.taken, u32::MAX);
-        });
-    }
-
-    /// A limit of a fixed number of permits, as the wait queue uses the offer.
-    struct Limit {
-        shared: SharedPrefetch,
-        state: Mutex<State>,
-    }
-
-    struct State {
-        left: u32,
-        passed: u32,
-        prefetch: Prefetch,
-    }
-
-    impl Limit {
-        fn of(left: u32) -> Arc<Self> {
-            Arc::new(Self {
-                shared: SharedPrefetch::default(),
-                state: Mutex::new(State {
-                    left,
-                    passed: 0,
-                    prefetch: Prefetch::new(),
-                }),
-            })
-        }
-
-        fn asks(&self, cost: u32) -> u32 {
-            if self.shared.take(Intent::Acquire, cost) {
-                return 1;
-            }
-            let mut state = self.state.lock().unwrap();
-            // The request that had the lock before may have made a new offer.
-            if self.shared.take(Intent::Acquire, cost) {
-                return 1;
-            }
-            self.commit(&mut state);
-            let Some(left) = state.left.checked_sub(cost) else {
-                return 0;
-            };
-            state.left = left;
-            state.passed += 1;
-            state.prefetch.left = left.min(2);
-            self.shared.offer(&state.prefetch);
-            1
-        }
-
-        fn commit(&self, state: &mut State) {
-            state.passed += self.shared.reclaim(&mut state.prefetch);
-            state.left -= core::mem::take(&mut state.prefetch.taken);
-        }
-
-        /// How many permits are left, and how many requests have passed.
-        fn counts(&self) -> (u32, u32) {
-            let mut state = self.state.lock().unwrap();
-            self.commit(&mut state);
-            (state.left, state.passed)
-        }
-    }
-
-    #[test]
-    fn in_every_order_no_more_pass_than_may_and_all_are_counted() {
-        let mut model = Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let limit = Limit::of(5);
-            assert_eq!(limit.asks(1), 1, "and offers some");
-            let others = [2, 1].map(|cost| {
-                let limit = Arc::clone(&limit);
-                thread::spawn(move || cost * (limit.asks(cost) + limit.asks(cost)))
-            });
-            let counted = limit.counts().1;
-            let spent: u32 = others.map(|other| other.join().unwrap()).into_iter().sum();
-
-            let (left, passed) = limit.counts();
-            assert_eq!(1 + spent + left, 5, "what is spent is counted");
-            assert!(left == 0 || spent >= 3, "no request is refused for nothing");
-            assert!(counted <= passed && passed <= 5);
-        });
+        let (left, requests) = offer.end();
+        self.taken += self.left - left;
+        self.left = 0;
+        requests
     }
 }

@@ -37,6 +37,7 @@
 
 mod deferred;
 mod head_timeout;
+mod offer;
 mod priority;
 mod queue;
 mod together;
@@ -46,6 +47,7 @@ mod waiters;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
+pub(crate) use offer::Offer;
 pub use priority::Priority;
 pub(crate) use queue::Caller;
 pub(crate) use wait_queue::WaitQueue;

@@ -64,7 +64,7 @@ const SHARED_WITHOUT_A_LOCK: [&str; 3] = ["Atomic", "atomic", "fence("];
 
 /// The files that have a model, and the model.
 const MODELLED: [(&str, &str); 3] = [
-    ("src/limiter/prefetch.rs", "crates/models/prefetch.rs"),
+    ("src/wait/offer.rs", "crates/models/offer.rs"),
     ("src/limiter/switch.rs", "crates/models/switch.rs"),
     ("src/shed/gauge.rs", "crates/models/gauge.rs"),
 ];

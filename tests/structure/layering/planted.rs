@@ -102,7 +102,7 @@ fn an_atomic_is_found_unless_a_model_tries_it() {
     ] {
         let text = format!("use std::sync::Mutex;\n{line}\n// atomic\n");
         assert_found(locking, "src/limiter/shared.rs", &text, &[2]);
-        assert_found(locking, "src/limiter/prefetch.rs", &text, &[]);
+        assert_found(locking, "src/wait/offer.rs", &text, &[]);
     }
 }
 
