@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::limiter::{
     AcquireError, Event, Gate, Limiter, Method, Observer, Reporter, SharedObserver, Stats,
+    poll_turn,
 };
 use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution, or_panic};
@@ -598,6 +599,17 @@ impl Admit for Permits {
         let waiting = if let Some(waiting) = &mut self.waiting {
             waiting
         } else {
+            ready!(poll_turn(cx));
+            // Most often a permit is free, and a future that asks for it is dearer than the permit.
+            let is_observed = self.queue.front().observer.get().is_some();
+            if !is_observed
+                && self
+                    .queue
+                    .takes_prefetched(Position::None, 1, Intent::Acquire)
+            {
+                let queue = Arc::clone(&self.queue);
+                return Poll::Ready(Ok(Some(Permit { queue, count: 1 })));
+            }
             let acquire = self.acquire_owned();
             self.waiting.insert(acquire)
         };
