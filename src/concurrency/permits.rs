@@ -801,7 +801,7 @@ impl Limiter for PermitQueue<'_> {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Infallible>> {
-        let caller = Caller::new(cx, self.resolution, self.priority);
+        let caller = Caller::new(cx, Some(self.resolution), self.priority);
         let position = &mut self.position;
         let decision = self
             .queue
