@@ -279,6 +279,50 @@ fn permits_are_never_granted_early_on_many_threads() {
     });
 }
 
+/// When n + 1 requests have passed, the tokens of all that are more than the burst have come.
+#[test]
+fn a_crowd_at_a_token_bucket_passes_in_time_and_never_early() {
+    const BURST: u32 = 10;
+    on_both(async || {
+        let start = Instant::now();
+        let bucket = TokenBucket::new(Rate::new(BURST, micros(1_000)), BURST);
+        let keyed = bucket.keyed();
+        let limits = [
+            bucket.shared(),
+            bucket.shared().with_resolution(Resolution::Exact),
+            bucket.shared().with_resolution(Resolution::Millis),
+        ];
+        let mut crowds: Vec<Vec<_>> = limits.iter().map(|_| Vec::new()).collect();
+        let mut of_one_key = Vec::new();
+        for _ in 0..300 {
+            for (limit, crowd) in limits.iter().zip(&mut crowds) {
+                let passes = limit.acquire_owned(1);
+                crowd.push(tokio::spawn(async move {
+                    passes.await.unwrap();
+                    start.elapsed()
+                }));
+            }
+            let passes = keyed.acquire(7, 1);
+            of_one_key.push(tokio::spawn(async move {
+                passes.await.unwrap();
+                start.elapsed()
+            }));
+        }
+        crowds.push(of_one_key);
+        for crowd in crowds {
+            let mut passed_at = Vec::new();
+            for request in crowd {
+                passed_at.push(request.await.unwrap());
+            }
+            passed_at.sort();
+            for (n, passed_at) in (0..).zip(passed_at) {
+                let due = micros(100) * (n + 1_u32).saturating_sub(BURST);
+                assert!(passed_at >= due, "the {n}th after {passed_at:?}");
+            }
+        }
+    });
+}
+
 /// No task is stuck and each pass is counted once, whatever is changed and whichever requests are given up meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn whatever_is_changed_on_many_threads_all_tasks_get_through() {

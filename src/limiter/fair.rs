@@ -674,7 +674,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
                 Reply::Ask(queue) => self.queue.insert(queue),
             },
         };
-        let caller = Caller::new(cx, self.fair.resolution(), Priority::Normal);
+        let caller = Caller::new(cx, Some(self.fair.resolution()), Priority::Normal);
         let position = &mut self.position;
         let answer = queue.poll_acquire(position, cost, intent, &caller);
         let is_refused = matches!(answer, Poll::Ready(Decision::Never { .. }));

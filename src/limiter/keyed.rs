@@ -72,7 +72,8 @@ pub struct Keyed<K, P: Policy> {
     /// Each behind a lock of its own. Where the number of keys is limited there is one.
     pub(super) shards: Arc<[Shard<K, P>]>,
     hasher: KeyHasher,
-    resolution: Resolution,
+    /// `None` for exact waits, except in a crowd.
+    resolution: Option<Resolution>,
     pub(super) priority: Priority,
     /// `None` if the keys are not observed.
     pub(super) observer: Option<Arc<KeyedObserver<K>>>,
@@ -125,7 +126,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         Self {
             shards: maps.collect(),
             hasher: map.keys.hasher.clone(),
-            resolution: Resolution::default(),
+            resolution: None,
             priority: Priority::Normal,
             observer: None,
         }
@@ -282,7 +283,10 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// How exactly requests wait: see [`Shared::with_resolution`].
     #[must_use]
     pub fn with_resolution(self, resolution: Resolution) -> Self {
-        Self { resolution, ..self }
+        Self {
+            resolution: Some(resolution),
+            ..self
+        }
     }
 
     /// The class of requests that are made through this handle and its later clones, ten seconds of waiting apart: see [`Priority`] and
@@ -294,7 +298,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
 
     /// A handle of the limit of one key.
     pub(super) fn handle(&self, limit: Arc<LimitHandle<P>>) -> Shared<P> {
-        let handle = Shared::of(limit).with_resolution(self.resolution);
+        let mut handle = Shared::of(limit);
+        handle.resolution = self.resolution;
         if self.priority == Priority::Normal {
             return handle;
         }
@@ -853,7 +858,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limiter for 
     }
 
     fn resolution(&self) -> Resolution {
-        self.keyed.resolution
+        self.keyed.resolution.unwrap_or_default()
     }
 }
 

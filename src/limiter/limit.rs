@@ -287,6 +287,11 @@ impl<P: Policy> Resource for LimitState<P> {
         decision
     }
 
+    fn saves_until(&self) -> Tick {
+        let state = self.state.as_ref();
+        state.map_or(Tick::ZERO, |state| self.policy.saves_until(state))
+    }
+
     fn on_queued(&mut self) {
         self.stats.held_back += 1;
     }

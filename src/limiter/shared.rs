@@ -90,6 +90,12 @@ impl<P: Policy> Deref for LimitHandle<P> {
 /// To join, to pass and to leave takes time that is logarithmic in the number of waiters, with 100,000 of them too. Each waiter is woken about
 /// once, when its permits are due: an exact timer wakes it a little early, and it yields until that instant has come.
 ///
+/// **A crowd.** Where 16 requests or more wait at a [`TokenBucket`](crate::policy::TokenBucket), several pass at one wake-up, which
+/// takes less processor time. The first of them is woken later than its permits are due: by half of the time from then until the
+/// bucket would be full, and by 0.5 ms at most. The rate stays the same, and no request passes early.
+/// [`with_resolution(Resolution::Exact)`](Self::with_resolution) switches this off. It is off on tokio's paused clock, for a bucket
+/// with a burst of 1, and for all other policies.
+///
 /// **Head-of-line timeout.** A stream or task whose permits are due and that is not polled, because its owner is busy elsewhere,
 /// does not block the others: when it has let its turn go by for 10 ms, the next waiter may pass before it. It keeps its
 /// position, and is the head again as soon as it asks. (A task that runs at all asks within microseconds of its turn. Where the
@@ -108,7 +114,8 @@ impl<P: Policy> Deref for LimitHandle<P> {
 pub struct Shared<P: Policy> {
     pub(super) queue: Arc<LimitHandle<P>>,
     pub(super) position: Position,
-    pub(super) resolution: Resolution,
+    /// `None` for exact waits, except in a crowd.
+    pub(super) resolution: Option<Resolution>,
     pub(super) priority: Priority,
     pub(super) reporter: Reporter,
 }
@@ -127,7 +134,7 @@ impl<P: Policy> Shared<P> {
         Self {
             queue,
             position: Position::None,
-            resolution: Resolution::default(),
+            resolution: None,
             priority: Priority::Normal,
             reporter: Reporter::NONE,
         }
@@ -135,7 +142,8 @@ impl<P: Policy> Shared<P> {
 
     /// How exactly requests wait that are made through this handle and its later clones, adapters included.
     ///
-    /// The default, [`Resolution::Exact`], is right unless a program has very many waits or runs on a battery.
+    /// The default is [`Resolution::Exact`], except in a crowd: see [the queue](Self#the-queue). It is right unless a program has very
+    /// many waits or runs on a battery.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -157,7 +165,7 @@ impl<P: Policy> Shared<P> {
     /// ```
     #[must_use]
     pub fn with_resolution(mut self, resolution: Resolution) -> Self {
-        self.resolution = resolution;
+        self.resolution = Some(resolution);
         self
     }
 
@@ -884,7 +892,7 @@ impl<P: Policy> Limiter for Shared<P> {
     }
 
     fn resolution(&self) -> Resolution {
-        self.resolution
+        self.resolution.unwrap_or_default()
     }
 
     fn for_one_request(&self) -> Option<Self> {
@@ -987,7 +995,7 @@ impl<P: Policy> Limiter for Lent<'_, P> {
     }
 
     fn resolution(&self) -> Resolution {
-        self.limit.resolution
+        self.limit.resolution.unwrap_or_default()
     }
 }
 

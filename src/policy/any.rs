@@ -279,6 +279,14 @@ impl Policy for AnyPolicy {
         pairs.all(|(limit, state)| limit.is_settled(state, now))
     }
 
+    /// That of one limit: of several, each loses permits while another one binds.
+    fn saves_until(&self, state: &AnyPolicyState) -> Tick {
+        match (&self.limits[..], &state.limits[..]) {
+            ([limit], [state]) => limit.saves_until(state),
+            _ => Tick::ZERO,
+        }
+    }
+
     /// The state of one limit; those of several have no room.
     fn to_word(&self, state: &AnyPolicyState) -> Option<u64> {
         match (&self.limits[..], &state.limits[..]) {

@@ -262,6 +262,13 @@ impl AnyLimit {
         }
     }
 
+    pub(super) fn saves_until(&self, state: &AnyState) -> Tick {
+        match (&self.kind, state) {
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.saves_until(state),
+            _ => Tick::ZERO,
+        }
+    }
+
     /// The state and, in two bits, its kind.
     pub(super) fn to_word(&self, state: &AnyState) -> Option<u64> {
         let (word, kind) = match (&self.kind, state) {

@@ -294,6 +294,14 @@ pub trait Policy {
         self.settled_at(state) <= now
     }
 
+    /// Until when permits that no request takes are saved up for later ones. What is more than that is lost.
+    ///
+    /// Provided: [`Tick::ZERO`], for a policy that saves up none.
+    #[doc(hidden)]
+    fn saves_until(&self, _state: &Self::State) -> Tick {
+        Tick::ZERO
+    }
+
     /// The state as a number, if it fits into one. A key of a limit by key then takes less memory.
     ///
     /// Provided: `None`.

@@ -107,6 +107,10 @@ impl<P: Policy> Policy for PerRequest<P> {
     fn is_settled(&self, state: &P::State, now: Tick) -> bool {
         self.policy.is_settled(state, now)
     }
+
+    fn saves_until(&self, state: &P::State) -> Tick {
+        self.policy.saves_until(state)
+    }
 }
 
 #[cfg(test)]

@@ -312,6 +312,10 @@ impl Policy for TokenBucket {
         self.starts_full() && state.shares() <= self.shares_at(now)
     }
 
+    fn saves_until(&self, state: &TokenBucketState) -> Tick {
+        self.full_at(*state)
+    }
+
     /// The lower half, which lasts for 584 years with a rate of 1,000/s and for 26 days with one of 7,919/s.
     fn to_word(&self, state: &TokenBucketState) -> Option<u64> {
         (state.high == 0).then_some(state.low)

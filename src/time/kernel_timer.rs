@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use super::clock::{instant, is_real, this_runtime};
 use super::timer_fd::{Key, TimerFd};
 
-/// The last part of a wait is shorter than a pass through the scheduler, so it is spent in a busy loop.
+/// The last part of a wait is shorter than a pass through the scheduler, so it is spent in a busy loop. A wait that is as short from
+/// the beginning yields once before, so that tasks that are ready do not wait for it.
 const LAST_STRETCH: Duration = Duration::from_micros(5);
 
 /// The busy loop reads the clock at most this often, in case the clock is paused meanwhile.
@@ -79,13 +80,14 @@ impl KernelTimer {
                 late: None,
             })),
         };
+        let begins = wait.wake_up.is_none();
         if !wait.is_set_for(due, now, cx) {
             wait.set(due, now, cx.waker())?;
         }
         if wait.sleeps_at(now) {
             return Some(Poll::Pending);
         }
-        if due - now <= LAST_STRETCH && spin_until(due) {
+        if !begins && due - now <= LAST_STRETCH && spin_until(due) {
             wait.wake_up = None;
             return Some(Poll::Ready(()));
         }

@@ -23,7 +23,7 @@
 //!   woken. Else the queue's own timer is set for it, with the waker of that waiter. So a task runs when it joins and when
 //!   it passes: one wake-up a grant. `refund`, `pause_for`, `resume`, `resize` and a released permit wake the head if it
 //!   may pass earlier than it sleeps. `retune` and a change of mode wake every waiter. A head that is woken too early asks
-//!   and sleeps again.
+//!   and sleeps again. In a crowd the timer is set a little later, so that several pass at one wake-up: see [`slack`].
 //! * **Runtimes.** A tokio timer belongs to a runtime and ends with it. A `Timer` that is polled in another runtime moves
 //!   there. The queue's timer is set only from the runtime in which the head waits; a call from elsewhere wakes the head,
 //!   which sleeps on a timer of its own. So the end of one runtime strands no waiter in another.
@@ -40,6 +40,7 @@ mod head_timeout;
 mod offer;
 mod priority;
 mod queue;
+mod slack;
 mod together;
 mod wait_queue;
 mod waiters;
@@ -83,6 +84,11 @@ pub(crate) trait Resource {
     /// Answers a request, and counts it if it passes and `intent` is [`Intent::Acquire`]. A wait of
     /// [`Duration::MAX`](core::time::Duration::MAX) lasts until the resource is changed.
     fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision;
+
+    /// Until when permits that no request takes are saved up for later ones; [`Tick::ZERO`] if they are lost.
+    fn saves_until(&self) -> Tick {
+        Tick::ZERO
+    }
 
     /// A request was queued.
     fn on_queued(&mut self) {}

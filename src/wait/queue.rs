@@ -4,23 +4,29 @@ use core::time::Duration;
 use tokio::runtime::Id;
 
 use crate::policy::Decision;
-use crate::time::{Resolution, Tick, this_runtime};
+use crate::time::{Resolution, Tick, is_real, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
 use super::head_timeout::{HOLD, HeadTimeout};
 use super::priority::Ageing;
+use super::slack::slack;
 use super::waiters::{Position, Ticket, Waiter, Waiters};
 use super::{Intent, Priority, Resource};
 
 /// The waker of a handle that is queued, how exact its timer is, and its class.
 pub(crate) struct Caller<'a> {
     waker: &'a Waker,
-    resolution: Resolution,
+    /// `None` for exact waits, except in a crowd.
+    resolution: Option<Resolution>,
     priority: Priority,
 }
 
 impl<'a> Caller<'a> {
-    pub(crate) const fn new(cx: &Context<'a>, resolution: Resolution, priority: Priority) -> Self {
+    pub(crate) const fn new(
+        cx: &Context<'a>,
+        resolution: Option<Resolution>,
+        priority: Priority,
+    ) -> Self {
         Self {
             waker: cx.waker(),
             resolution,
@@ -397,6 +403,7 @@ impl<R: Resource> Queue<R> {
     fn schedule_head(&mut self, now: Tick) {
         self.waiters.note_time(now);
         let may_hold = !self.waiters.is_newest_first();
+        let waiting = self.waiters.len();
         let Some((ticket, head)) = self.waiters.head_mut() else {
             self.deferred.wake(self.timeout.dismiss());
             return;
@@ -411,6 +418,16 @@ impl<R: Resource> Queue<R> {
                 .unwrap_or_default()
         };
         let due = now.after(wait);
+        let slack = match head.home {
+            Some((_, None)) if !wait.is_zero() => slack(waiting, due, self.resource.saves_until()),
+            _ => Duration::ZERO,
+        };
+        // Tests see exact instants on a paused clock.
+        let (wait, due) = if !slack.is_zero() && is_real() {
+            (wait + slack, due.after(slack))
+        } else {
+            (wait, due)
+        };
         let expected = if head.holds && may_hold {
             now.after(HOLD)
         } else {
@@ -425,7 +442,9 @@ impl<R: Resource> Queue<R> {
             let wake = HeadWake {
                 wait: if is_timed { wait } else { Duration::ZERO },
                 waker: head.waker.clone(),
-                home: head.home,
+                home: head
+                    .home
+                    .map(|(home, resolution)| (home, resolution.unwrap_or_default())),
                 generation: self.generation,
             };
             self.deferred.wake_head(wake);
@@ -461,6 +480,6 @@ impl<R: Resource> Queue<R> {
     }
 }
 
-fn home(caller: &Caller<'_>) -> Option<(Id, Resolution)> {
+fn home(caller: &Caller<'_>) -> Option<(Id, Option<Resolution>)> {
     this_runtime().map(|runtime| (runtime, caller.resolution))
 }

@@ -41,8 +41,9 @@ impl Position {
 pub(super) struct Waiter {
     pub(super) cost: u32,
     pub(super) waker: Waker,
-    /// The runtime in which it waits, if the timer of the queue may wake it there.
-    pub(super) home: Option<(Id, Resolution)>,
+    /// The runtime in which it waits, if the timer of the queue may wake it there, and how exactly: `None` for exact waits, except in
+    /// a crowd.
+    pub(super) home: Option<(Id, Option<Resolution>)>,
     /// When a timer wakes it, its own or that of the queue. Zero if it was woken already; [`Tick::MAX`] for never.
     pub(super) wakes_at: Tick,
     /// Whether it would pass, and waits in another queue.
