@@ -41,8 +41,8 @@
 //! |---|---|---|
 //! | [`TokenBucket`](paceline::policy::TokenBucket), [`Interval`](paceline::policy::Interval) | one string | constant time |
 //! | [`FixedWindow`](paceline::policy::FixedWindow) | one string | constant time |
-//! | [`SlidingCounter`](paceline::policy::SlidingCounter) | one hash with a field for each bucket in use | time linear in the buckets |
-//! | [`SlidingLog`](paceline::policy::SlidingLog) | one sorted set with a member of about 120 bytes for each instant of a window at which permits passed | logarithmic time, whatever the cost |
+//! | [`SlidingCounter`](paceline::policy::SlidingCounter) | one string, of 24 bytes for each bucket in use | time linear in the buckets |
+//! | [`SlidingLog`](paceline::policy::SlidingLog) | one string, of 16 bytes (64 at most) for each instant of a window at which permits passed | logarithmic time, whatever the cost |
 //! | [`All`](paceline::policy::All) of several | one of those each, in one slot of a cluster | their sum; one round trip |
 //! | [`PerRequest`](paceline::policy::PerRequest) of one of these | as that one, in a key of its own | as that one |
 //! | [`AnyPolicy`](paceline::policy::AnyPolicy), as from a [configuration](paceline::config) | as the limits it consists of | their sum; one round trip |
@@ -55,9 +55,9 @@
 //! the same limit: as with [`retune`](paceline::limiter::Shared::retune), what was spent stays spent, so a fleet can move to a new rate
 //! replica by replica.
 //!
-//! A round trip carries the requests for many keys. The script has a short path for the common case: one bucket, interval or fixed
-//! window, requests of one cost, a state that is as expected. It takes less time of the server than two keys that are read and
-//! written. Everything else takes two to four times that.
+//! A round trip carries the requests for many keys. The script has a short path for the common case: one limit that counts
+//! costs, requests of one cost, a state that is as expected. It takes about the time of the server that two keys take that are
+//! read and written. Everything else takes two to four times that.
 //!
 //! # Moving from an older format
 //!

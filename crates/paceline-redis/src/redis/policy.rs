@@ -186,8 +186,8 @@ impl sealed::Scripted for Interval {
     }
 }
 
-/// A log has an entry of about 120 bytes for each instant at which permits passed. To delete more of them at once would block the
-/// server for too long. A cost takes one entry, however large it is.
+/// A log has an entry of 16 bytes for each instant at which permits passed. To write more of them at once would block the server for
+/// too long. A cost takes one entry, however large it is.
 const MOST_LOG_ENTRIES: u32 = 100_000;
 
 impl sealed::Scripted for SlidingLog {
@@ -211,7 +211,7 @@ impl sealed::Scripted for SlidingLog {
     }
 }
 
-/// The script reads all buckets for each decision, so more would make decisions slow.
+/// The script reads and writes all buckets for each decision, so more would make decisions slow.
 const MOST_COUNTER_BUCKETS: u32 = 1_000;
 
 impl sealed::Scripted for SlidingCounter {

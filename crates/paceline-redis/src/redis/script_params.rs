@@ -108,9 +108,9 @@ impl ScriptParams {
         (first.policy == policy).then_some(first.numbers)
     }
 
-    /// Whether the state is one string, so that the first part of the script can decide.
+    /// Whether the first part of the script can decide.
     pub(super) const fn is_simple(&self) -> bool {
-        self.policy <= FIXED_WINDOW
+        !self.counts_requests()
     }
 
     /// Whether more can be spent than the limit has at once.

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use crate::remote::{Ask, Failure, LeaseCall, LeaseId, Replies, Reply, ServerHealth, Task};
 
 use super::connector::Connector;
-use super::script_params::ScriptParams;
+use super::script_params::{PER_REQUEST, SLIDING_LOG, ScriptParams};
 use super::transport::Script;
 
 /// Decides for every policy: a part for what is frequent and simple, the Lua twin of each policy, and the code that calls them.
@@ -75,8 +75,9 @@ pub(super) fn encode(asks: &[&Ask<Connector>], health: &ServerHealth, epoch: u64
     append_number(&mut arg, 0);
     append_number(&mut arg, health.last_outage.start);
     append_number(&mut arg, health.last_outage.end);
-    let decides_in_full = 0;
-    arg.push(decides_in_full);
+    let limits = || asks.iter().flat_map(|ask| ask.limit.params.iter());
+    let has_log = limits().any(|params| params.policy % PER_REQUEST == SLIDING_LOG);
+    arg.push(if has_log { 2 } else { 0 });
     append_number(&mut arg, epoch);
     arg.extend(short(asks.len()).to_le_bytes());
     for ask in asks {
@@ -256,7 +257,7 @@ mod tests {
     use crate::remote::Return;
     use std::sync::Arc;
 
-    use paceline::policy::{All, FixedWindow, SlidingLog};
+    use paceline::policy::{All, FixedWindow, PerRequest, SlidingLog};
 
     use super::*;
 
@@ -322,6 +323,7 @@ mod tests {
             returning,
             peek,
             ask(&SlidingLog::new(9, WINDOW), &[(1, 1)]),
+            ask(&PerRequest::new(fixed), &[(1, 1)]),
         ];
 
         let asks: Vec<_> = asks.iter().collect();
@@ -335,7 +337,10 @@ mod tests {
             marks.push(rest[4]);
             rest = &rest[usize::try_from(length).unwrap()..];
         }
-        assert_eq!(marks, [3, 3, 0, 0, 0, 0]);
+        assert_eq!(marks, [3, 3, 0, 0, 0, 4, 0]);
+        // A log may be long.
+        assert_eq!(head[24], 2);
+        assert_eq!(encode(&asks[..5], &ServerHealth::default(), 7)[24], 0);
     }
 
     #[test]

@@ -89,7 +89,7 @@ const DECISIONS: Words = Words {
     },
     why: "Keys that ask at the same time share a call of up to 64 keys, and the callers of one key share its part. So with many callers a \
           decision costs less than a call of its own. With one caller the round trip outweighs the script, and with 50 connections \
-          nothing is shared. A bucket and a window take a short path in the script, counters and logs the long one. All of them read the \
+          nothing is shared. One limit takes a short path in the script, several at once the long one. All of them read the \
           server's clock, count exact fractions, and find a state that is lost; Stripe's script trusts the clock of each client. A \
           refusal is cached until its retry time.",
 };

@@ -4,7 +4,7 @@
 -- KEYS     the keys of all decisions, in their order, one for each limit
 -- ARGV     one packed string: the time in microseconds, or 0 for the server's clock (only tests pass their own);
 --          start and end of the client's last outage, both 0 if there was none;
---          1 if the rest of the text has to decide everything (only tests say so);
+--          1 if the rest of the text has to decide everything (only tests say so), 2 if there is a log, which may be long;
 --          the epoch that the client knows, 0 for none;
 --          the number of decisions; and for each decision
 --            its length in bytes
@@ -37,7 +37,7 @@
 local from_bytes, to_bytes, fmod, call = struct.unpack, struct.pack, math.fmod, redis.call
 
 local argument = ARGV[1]
-local server_now, outage_from, outage_to, is_full_only, known_epoch, decisions, offset = from_bytes('<dddBdI2', argument)
+local server_now, outage_from, outage_to, mode, known_epoch, decisions, offset = from_bytes('<dddBdI2', argument)
 if server_now == 0 then
   local time = call('TIME')
   server_now = time[1] * 1000000 + time[2]
@@ -65,12 +65,50 @@ local function may_be_lost(life)
 end
 if known_epoch == 0 and ARGV[2] then may_be_lost(0) end
 
+-- A log is a string: LOG_HEAD bytes that describe it, and 16 bytes for each entry. The first entries may be 'dead': they no longer
+-- count. All else is in sliding_log.lua.
+local LOG_HEAD, FEW_ENTRIES = 41, 16
+
+-- The time of an entry, from 0, and the sum of the permits up to it.
+local function entry_of_log(key, number)
+  local from = LOG_HEAD + 16 * number
+  return from_bytes('<dd', call('GETRANGE', key, from, from + 15))
+end
+
+-- The first entry between these numbers that is later than 'time', or whose sum is at least that; 'last' if there is none.
+local function find_in_log(key, first, last, time, least)
+  while first < last do
+    local middle = (first + last - fmod(first + last, 2)) / 2
+    local its_time, its_sum = entry_of_log(key, middle)
+    if its_time > time and its_sum >= least then last = middle else first = middle + 1 end
+  end
+  return first
+end
+
+-- Writes a log whose latest entry is that of 'at'. 'lives' is its new lifetime in milliseconds, or nil. 'kept' is how it begins, as
+-- far as that was read. Where few entries count, or most are dead, it is written anew, without the dead ones.
+local function write_log(key, kept, at, dies, lives, before, sum, dead, entries)
+  local latest = entries > 0 and to_bytes('<dd', at, sum) or ''
+  local live = entries - dead
+  if live > FEW_ENTRIES and live > dead then
+    call('SETRANGE', key, '0', to_bytes('<BddddI4I4', 4, at, dies, before, sum, dead, entries))
+    call('SETRANGE', key, LOG_HEAD + 16 * (entries - 1), latest)
+    if lives then call('PEXPIRE', key, lives) end
+    return
+  end
+  local from, to = LOG_HEAD + 16 * dead, LOG_HEAD + 16 * (entries - 1)
+  local rest = ''
+  if from < to then rest = #kept >= to and kept:sub(from + 1, to) or call('GETRANGE', key, from, to - 1) end
+  local log = to_bytes('<BddddI4I4', 4, at, dies, before, sum, 0, live) .. rest .. latest
+  if lives then call('SET', key, log, 'PX', lives) else call('SET', key, log, 'KEEPTTL') end
+end
+
 -- Of several keys all states are read at once, which for a key of another type reads nothing. What was read is not used for a key
 -- that has been written since.
 local states, written, replies
 if decisions > 1 then
   replies = {}
-  if #KEYS <= 1000 then
+  if #KEYS <= 1000 and mode ~= 2 then
     states, written = call('MGET', unpack(KEYS)), {}
   end
 end
@@ -79,17 +117,27 @@ local left_over
 local keys_before = 0
 
 for decision = 1, decisions do
-  local size, simple, limits, extra, cost, count, settles_at, written_at, a, b, c =
-    from_bytes('<I4BBI4I4I4ddddd', argument, offset)
+  local size, simple, limits, extra, cost, count, settles_at, written_at, a, b, c, d =
+    from_bytes('<I4BBI4I4I4dddddd', argument, offset)
   -- What the limit has, what one request takes of it, and what a permit takes.
   local there, needed, unit
-  local key, at, dies, born, full_at, beyond, bought
-  if is_full_only == 0 and simple > 0 then
+  local key, kept, at, dies, born, full_at, beyond, bought
+  -- Of a counter when the present bucket began, where the first entry that counts is, and for a smooth one the sum of the last
+  -- window, and what of it still counts.
+  local begins, first, falling, covered
+  -- Of a log the sums before the first entry that counts and of all entries, and the numbers of entries.
+  local before, sum, dead, entries
+  if mode ~= 1 and simple > 0 then
     key = KEYS[keys_before + 1]
-    local kept = states and not written[key] and states[keys_before + 1] or redis.pcall('GET', key)
+    if simple == 4 then
+      kept = redis.pcall('GETRANGE', key, '0', '296')
+      if kept == '' then kept = redis.pcall('GET', key) end
+    else
+      kept = states and not written[key] and states[keys_before + 1] or redis.pcall('GET', key)
+    end
 
     if not kept then
-      local life = simple == 1 and a * c / b or simple == 2 and a / b or b
+      local life = simple == 1 and a * c / b or simple == 2 and a / b or simple == 5 and b * c or b
       if settles_at <= server_now and outage_to == 0 and not may_be_lost(life) then
         at, dies, born, full_at, beyond, bought = 0, 0, server_now, server_now, 0, 0
         if simple == 1 then
@@ -98,6 +146,8 @@ for decision = 1, decisions do
           there, needed, unit = 1, 1, 1
         else
           there, needed, unit = a, cost, 1
+          kept, begins, first, falling, covered = '', server_now, 34, 0, 0
+          before, sum, dead, entries = 0, 0, 0, 0
         end
       end
     elseif simple == 1 then
@@ -109,6 +159,55 @@ for decision = 1, decisions do
           local missing = (full_at - server_now) * b + beyond
           if missing < 0 then missing = 0 end
           there, needed, unit = a * c - missing, a * cost, a
+        end
+      end
+    elseif simple == 4 then
+      if #kept >= LOG_HEAD then
+        local policy
+        policy, at, dies, before, sum, dead, entries = from_bytes('<BddddI4I4', kept)
+        if at >= written_at and at <= server_now and policy == 4 then
+          local some, position, gone = kept, LOG_HEAD + 16 * dead + 1, server_now - b
+          local last = entries > dead + 4 and dead + 4 or entries
+          if #kept < LOG_HEAD + 16 * last then
+            some, position = call('GETRANGE', key, position - 1, position + 62), 1
+          end
+          while dead < entries and position < #some do
+            local time, its_sum = from_bytes('<dd', some, position)
+            if time > gone then break end
+            before, dead, position = its_sum, dead + 1, position + 16
+          end
+          if dead < entries and position > #some then
+            dead = find_in_log(key, dead, entries, gone, 0)
+            before = select(2, entry_of_log(key, dead - 1))
+          end
+          if dead == entries then before, sum, dead, entries = 0, 0, 0, 0 end
+          there, needed, unit = a - sum + before, cost, 1
+        end
+      end
+    elseif simple == 5 then
+      if #kept >= 33 and fmod(#kept - 33, 24) == 0 then
+        local policy
+        policy, at, dies, born, bought = from_bytes('<Bdddd', kept)
+        if at >= written_at and at <= server_now and policy == 5 then
+          local elapsed = fmod(server_now - born, b)
+          begins, first, falling, covered = server_now - elapsed, 34, 0, 0
+          while first < #kept do
+            local _, last, spent = from_bytes('<ddd', kept, first)
+            if last >= begins - (c - 1) * b then break end
+            bought, first = bought - spent, first + 24
+          end
+          if first > #kept then born, begins, bought = server_now, server_now, 0 end
+          if d == 1 then
+            for position = first, #kept, 24 do
+              local _, last, spent = from_bytes('<ddd', kept, position)
+              if last < begins then falling = falling + spent end
+            end
+            covered = falling * (b - elapsed)
+            local rest = fmod(covered, b)
+            covered = (covered - rest) / b
+            if rest > 0 then covered = covered + 1 end
+          end
+          there, needed, unit = a - bought + falling - covered, cost, 1
         end
       end
     elseif #kept == 33 then
@@ -132,7 +231,7 @@ for decision = 1, decisions do
 
   local reply
   -- A full bucket passes a cost above its burst, as a debt.
-  if there and (simple > 1 or cost <= c) then
+  if there and (simple == 2 or cost <= (simple == 1 and c or a)) then
     local passed, granted, retry_in, short = count, 0, 0, 0
     if count * needed > there then
       passed = there < needed and 0 or (there - fmod(there, needed)) / needed
@@ -151,7 +250,7 @@ for decision = 1, decisions do
     local has_passed = passed + granted > 0
     local room = there < unit and 0 or (there - fmod(there, unit)) / unit
 
-    local settles
+    local settles, counted
     if simple == 1 then
       if has_passed then
         local missing = a * c - there
@@ -176,10 +275,51 @@ for decision = 1, decisions do
         if rest > 0 then settles = settles + 1 end
       end
       if short > 0 then retry_in = settles - server_now end
-    else
+    elseif simple == 3 then
       bought = a - there
       settles = bought == 0 and server_now or born + b
       if short > 0 then retry_in = settles - server_now end
+    elseif simple == 4 then
+      local left = sum - before
+      settles = has_passed and server_now + b or left > 0 and at + b or server_now
+      if short > left then
+        retry_in = b
+      elseif short > 0 then
+        retry_in = entry_of_log(key, find_in_log(key, dead, entries, 0, before + short)) + b - server_now
+      end
+      -- The latest entry is of 'at'.
+      if has_passed then
+        sum = sum + passed * cost + granted
+        if entries == 0 or at < server_now then entries = entries + 1 end
+      end
+    else
+      local last, latest_first, spent
+      if first < #kept then latest_first, last, spent = from_bytes('<ddd', kept, #kept - 23) end
+      if short > 0 and d == 1 then
+        local opens, left = begins, covered - short
+        if left < 0 then opens, falling, left = begins + b, a - there - covered, a - there - short end
+        if falling > left then opens = opens + b - (left * b - fmod(left * b, falling)) / falling end
+        retry_in = opens - server_now
+      elseif short > 0 then
+        local must_go, goes = short, begins
+        for position = first, #kept, 24 do
+          local _, its_last, its_spent = from_bytes('<ddd', kept, position)
+          must_go = must_go - its_spent
+          if must_go <= 0 then
+            goes = its_last - fmod(its_last - born, b)
+            break
+          end
+        end
+        retry_in = goes + c * b - server_now
+      end
+      if has_passed then
+        -- The latest entry counts it, if that began in this bucket.
+        local upto, taken = #kept - 24, passed * cost + granted
+        if not last or latest_first < begins then latest_first, spent, upto = server_now, 0, #kept end
+        last, bought = server_now, bought + taken
+        counted = kept:sub(first, upto) .. to_bytes('<ddd', latest_first, last, spent + taken)
+      end
+      settles = last and last - fmod(last - born, b) + c * b or server_now
     end
 
     -- A refusal is left over if its key does not live long enough.
@@ -187,17 +327,18 @@ for decision = 1, decisions do
       at = server_now
       local lives_on = dies >= settles
       if not lives_on then dies = settles + 1000000 end
-      local state
-      if simple == 1 then
-        state = to_bytes('<Bdddddddd', 1, at, dies, born, full_at, beyond, a, b, c)
+      local lives = not lives_on and (dies - server_now - fmod(dies - server_now, 1000)) / 1000 + 1
+      if simple == 4 then
+        write_log(key, kept, at, dies, lives, before, sum, dead, entries)
       else
-        state = to_bytes('<Bdddd', simple, at, dies, born, bought)
-      end
-      if lives_on then
-        call('SET', key, state, 'KEEPTTL')
-      else
-        local lives = dies - server_now
-        call('SET', key, state, 'PX', (lives - fmod(lives, 1000)) / 1000 + 1)
+        local state
+        if simple == 1 then
+          state = to_bytes('<Bdddddddd', 1, at, dies, born, full_at, beyond, a, b, c)
+        else
+          state = to_bytes('<Bdddd', simple, at, dies, born, bought)
+          if counted then state = state .. counted end
+        end
+        if lives then call('SET', key, state, 'PX', lives) else call('SET', key, state, 'KEEPTTL') end
       end
     end
     if at == 0 or dies >= settles then

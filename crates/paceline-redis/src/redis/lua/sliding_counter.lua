@@ -1,30 +1,19 @@
 -- The twin of policy/sliding_counter.rs, strict and smooth.
 --
--- The key is a hash with an entry for each bucket in use. The name of an entry is the time of its first permit; its value is the
--- time of its last permit, and their number. Other parameters with other buckets count the entry at its last permit, so that
--- alternating parameters do not move it. 'at' is the time of the last write, 'dies' until when the key lives at least, 'origin' the
--- start of bucket 0.
+-- The key holds besides: the start of bucket 0, the sum of all entries, and an entry for each bucket in use, in their order: the
+-- times of its first and of its last permit, and their number. Other parameters with other buckets count the entry at its last
+-- permit, so that alternating parameters do not move it.
 
 policies[5] = function(key, settles_at, written_at, most, bucket, reach, is_smooth)
   is_smooth = is_smooth == 1
 
-  local kept, fault = read('a sliding counter', 'HGETALL', key)
+  local kept, fault = read_string('a sliding counter', key, 5, 33, 24)
   if fault then return nil, fault end
-  local at, dies, origin, known, firsts = nil, nil, nil, {}, {}
-  for field = 1, #kept, 2 do
-    local name, value = kept[field], kept[field + 1]
-    if name == 'at' then at = tonumber(value)
-    elseif name == 'dies' then dies = tonumber(value)
-    elseif name == 'origin' then origin = tonumber(value)
-    else
-      local first = tonumber(name)
-      if not first or #value ~= 16 then return nil, wrong_type(key, 'a sliding counter') end
-      local last, spent = from_bytes('<dd', value)
-      firsts[#firsts + 1] = first
-      known[first] = { first = first, last = last, spent = spent }
-    end
+  local at, dies, origin
+  if kept then
+    local _
+    _, at, dies, origin = from_bytes('<Bddd', kept)
   end
-  if #kept > 0 and not (at and dies and origin) then return nil, wrong_type(key, 'a sliding counter') end
   local now, lost = time_of(at, bucket * reach, settles_at, written_at)
 
   local function bucket_at(time)
@@ -36,17 +25,14 @@ policies[5] = function(key, settles_at, written_at, most, bucket, reach, is_smoo
   end
 
   -- Entries that no longer count are dropped. When none is left, the buckets start anew.
-  local entries, gone, total = {}, {}, 0
-  if at then
+  local entries, total = {}, 0
+  if at and not lost then
     local counts_from = beginning_of(bucket_at(now) - reach + 1)
-    if #firsts > 1 then table.sort(firsts) end
-    for _, first in ipairs(firsts) do
-      local entry = known[first]
-      if lost or entry.last < counts_from then
-        gone[#gone + 1] = entry
-      else
-        entries[#entries + 1] = entry
-        total = total + entry.spent
+    for offset = 34, #kept, 24 do
+      local first, last, spent = from_bytes('<ddd', kept, offset)
+      if last >= counts_from then
+        entries[#entries + 1] = { first = first, last = last, spent = spent }
+        total = total + spent
       end
     end
   end
@@ -61,7 +47,6 @@ policies[5] = function(key, settles_at, written_at, most, bucket, reach, is_smoo
       entries[#entries + 1] = latest
     end
     latest.last, latest.spent = now, latest.spent + cost
-    latest.has_changed = true
     total = total + cost
   end
   if lost then spend(most) end
@@ -122,11 +107,7 @@ policies[5] = function(key, settles_at, written_at, most, bucket, reach, is_smoo
       cost = cost - taken
       latest.spent = latest.spent - taken
       total = total - taken
-      latest.has_changed = true
-      if latest.spent == 0 then
-        gone[#gone + 1] = latest
-        entries[#entries] = nil
-      end
+      if latest.spent == 0 then entries[#entries] = nil end
     end
   end
 
@@ -136,8 +117,8 @@ policies[5] = function(key, settles_at, written_at, most, bucket, reach, is_smoo
       if not lost and entry.first <= counted_at and entry.last >= counted_at then
         local taken = min(cost, entry.spent)
         entry.spent, total = entry.spent - taken, total - taken
-        entry.has_changed, limit.has_changed = true, true
-        if entry.spent == 0 then gone[#gone + 1] = table.remove(entries, number) end
+        limit.has_changed = true
+        if entry.spent == 0 then table.remove(entries, number) end
         return
       end
     end
@@ -151,18 +132,11 @@ policies[5] = function(key, settles_at, written_at, most, bucket, reach, is_smoo
 
   function limit.save()
     limit.at = now
-    local has_to_live
-    dies, has_to_live = lifetime(limit.dies, limit.settles_at())
-    for _, entry in ipairs(gone) do redis.call('HDEL', key, entry.first) end
-    local fields = { 'at', now, 'dies', dies, 'origin', origin }
-    for _, entry in ipairs(entries) do
-      if entry.has_changed then
-        fields[#fields + 1] = entry.first
-        fields[#fields + 1] = to_bytes('<dd', entry.last, entry.spent)
-      end
+    local rest = { to_bytes('<dd', origin, total) }
+    for number, entry in ipairs(entries) do
+      rest[number + 1] = to_bytes('<ddd', entry.first, entry.last, entry.spent)
     end
-    redis.call('HSET', key, unpack(fields))
-    if has_to_live then redis.call('PEXPIRE', key, lives_for(dies)) end
+    keep(key, 5, now, limit.dies, limit.settles_at(), table.concat(rest))
   end
 
   return limit

@@ -44,11 +44,13 @@ local function read(what, command, key, ...)
   return nil, kept.err
 end
 
--- A state that is one string of this policy with this length; nil if there is none.
-local function read_string(what, key, policy, length)
+-- A state that is one string of this policy with this length, or a multiple of 'each' more; nil if there is none.
+local function read_string(what, key, policy, length, each)
   local kept, fault = read(what, 'GET', key)
   if fault or not kept then return nil, fault end
-  if #kept ~= length or string.byte(kept) ~= policy then return nil, wrong_type(key, what) end
+  if #kept < length or fmod(#kept - length, each or math.huge) > 0 or string.byte(kept) ~= policy then
+    return nil, wrong_type(key, what)
+  end
   return kept
 end
 

@@ -63,7 +63,7 @@ async fn where_faults_let_pass_any_fault_does_by_key_too_and_is_counted() {
     let server = Server::start().await;
     for user in [
         "bob on >x ~* +@all -evalsha -eval",
-        "eve on >x ~* +@all -zadd",
+        "eve on >x ~* +@all -set",
     ] {
         let rules = format!("ACL SETUSER {user}");
         server

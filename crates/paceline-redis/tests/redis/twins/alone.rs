@@ -62,6 +62,16 @@ impl<'a> Alone<'a> {
         self.call(&Question::give_back(now, cost))
     }
 
+    /// The entries that count of a counter or of a log.
+    pub(super) fn entries(&mut self) -> u64 {
+        let state: Vec<u8> = self.store.cli(&["GET", KEY]);
+        let count = |at: usize| u32::from_le_bytes(state[at..at + 4].try_into().unwrap());
+        match state[0] {
+            4 => (count(37) - count(33)).into(),
+            _ => u64::try_from(state.len() - 33).unwrap() / 24,
+        }
+    }
+
     /// The value of the key.
     pub(super) fn dump(&mut self) -> Option<Vec<u8>> {
         self.store.dump(KEY)

@@ -468,7 +468,13 @@ fn packed(asked: &[Asked<'_>], in_full: bool) -> Vec<u8> {
     for time in [first.now, first.outage.0, first.outage.1] {
         arg.extend(double(time));
     }
-    arg.push(in_full.into());
+    let mut limits = asked.iter().flat_map(|(_, limits)| limits.iter());
+    let has_log = limits.any(|limit| limit.numbers.policy % 128 == 4);
+    arg.push(match (in_full, has_log) {
+        (true, _) => 1,
+        (false, true) => 2,
+        (false, false) => 0,
+    });
     arg.extend(double(first.epoch.unwrap_or(0)));
     arg.extend(u16::try_from(asked.len()).unwrap().to_le_bytes());
     for (question, limits) in asked {
@@ -488,7 +494,7 @@ fn packed_question(question: &Question, limits: &[LimitArgs]) -> Vec<u8> {
     let policies = limits.iter().map(|limit| limit.numbers.policy);
     let is_simple = question.task == Task::Ask && groups.len() == 1 && question.returns.is_empty();
     let simple = match &*policies.collect::<Vec<_>>() {
-        [policy @ ..=3] if is_simple => *policy,
+        [policy @ ..=5] if is_simple => *policy,
         _ => 0,
     };
     let task = match question.task {

@@ -82,7 +82,7 @@ fn the_state_of_another_policy_is_not_touched() {
 #[test]
 fn another_error_keeps_its_message() {
     let mut store = Store::start();
-    store.cli::<()>(&["ACL", "SETUSER", "default", "-get", "-zrange", "-hgetall"]);
+    store.cli::<()>(&["ACL", "SETUSER", "default", "-get", "-getrange"]);
     for subject in of_every_kind(4, MINUTE) {
         let limit = [LimitArgs::new(KEY, &subject.numbers())];
         let refused = store.try_ask(&Question::ask(NOW, 1), &limit);

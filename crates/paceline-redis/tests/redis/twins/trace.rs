@@ -83,6 +83,23 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..30)
 }
 
+/// Many of them in a second.
+pub(super) fn many_steps() -> impl Strategy<Value = Vec<Step>> {
+    let short = (0..25_000_u64).prop_map(Gap::Micros);
+    let gap = prop_oneof![60 => short, 1 => gap()];
+    let ask = (1..4_u32, 0..3_u32).prop_map(|(cost, ahead)| Task::Ask {
+        groups: vec![(Cost::Of(cost), 1)],
+        ahead,
+    });
+    let step = (gap, prop_oneof![20 => ask, 1 => task()]);
+    let step = step.prop_map(|(gap, task)| Step {
+        gap,
+        task,
+        forgets: false,
+    });
+    vec(step, 50..200)
+}
+
 fn gap() -> impl Strategy<Value = Gap> {
     prop_oneof![
         2 => Just(Gap::Micros(0)),

@@ -8,7 +8,7 @@ use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 
 use super::beside::Beside;
 use super::subject::Subject;
-use super::trace::steps;
+use super::trace::{many_steps, steps};
 use super::{MILLI, SECOND, holds};
 
 /// In the year 2096: the latest supported date.
@@ -78,6 +78,17 @@ const CASES: u32 = 100;
 #[test]
 fn each_policy_answers_as_its_twin() {
     agree(7 * CASES, any().prop_map(|one| vec![one]));
+}
+
+/// It is read and written in parts.
+#[test]
+fn a_log_of_many_entries_answers_as_its_twin() {
+    let logs = (20..90_u32, Just(SECOND)).prop_map(|(limit, window)| Subject::Log(limit, window));
+    holds(150, (logs, many_steps()), |store, (log, steps)| {
+        let subjects = [log];
+        let mut beside = Beside::new(store, &subjects);
+        steps.iter().try_for_each(|step| beside.step(step, END))
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use paceline::time::Rate;
 
-use super::alone::{Alone, KEY};
+use super::alone::Alone;
 use super::asking::Store;
 use super::subject::{Subject, micros};
 use super::{MILLI, MINUTE, NOW, SECOND};
@@ -75,7 +75,7 @@ fn alternating_counters_keep_their_bounds_do_not_stall_and_need_no_more_memory()
             passed.push(now);
             let within = passed.iter().filter(|then| **then + window > now).count();
             assert!(within <= 100, "{within} in a window");
-            let entries = limit.store.cli::<u64>(&["HLEN", KEY]) - 3;
+            let entries = limit.entries();
             assert!(entries <= 7 + 9 + 1, "{entries}");
         }
     }
