@@ -163,7 +163,7 @@ fn client(reading: &mut Reading<'_>) -> Client {
             reading.wrong(&["ip-header"], &error);
         }
         if !trusted.is_empty() {
-            let error = format!("`{ranges}` are only asked with client = ip");
+            let error = format!("`{ranges}` is only used with client = ip");
             reading.wrong(&["trusted-proxies"], &error);
         }
         let text = name.as_str();
@@ -181,8 +181,8 @@ fn client(reading: &mut Reading<'_>) -> Client {
         }
         (Some(_), false) => reading.check(&["trusted-proxies"], Proxies::try_ranges(&trusted)),
         (None, false) => {
-            let right = "name the header that they set in ip-header";
-            let error = format!("`{ranges}` are not asked: {right}");
+            let right = "name the header that these proxies set in ip-header";
+            let error = format!("`{ranges}` is not used: {right}");
             reading.wrong(&["trusted-proxies"], &error);
         }
         (None, true) => {}

@@ -137,7 +137,7 @@ client-header | Host | `Host` is about the connection or the message: name one t
 client-header |  | `` is not the name of a header: write letters, digits and hyphens, as in x-client-id
 ip-header | via | `via` is not a header of proxies: write forwarded, x-forwarded-for, x-real-ip or none
 ip-header | forwarded | `forwarded` is only read with client = ip
-trusted-proxies | 10.0.0.0/8 | `10.0.0.0/8` are only asked with client = ip
+trusted-proxies | 10.0.0.0/8 | `10.0.0.0/8` is only used with client = ip
 anonymous | drop | `drop` is not an answer to requests without a client: write refuse, pass or share
 concurrency | 0 | there must be at least 1 permit, got 0
 concurrency | many | `many` is not a concurrency: {concurrency}
