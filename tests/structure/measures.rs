@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(203 * 1024 + 1012, 203 * 1024 + 1012),
+        ceiling: at_most(203 * 1024 + 1073, 203 * 1024 + 1073),
         measure: markdown,
     },
     Limit {

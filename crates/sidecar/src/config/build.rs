@@ -1,6 +1,5 @@
 //! A configuration of its settings: their ranges, and settings that do not go together.
 
-use std::fs;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use paceline::shed::WorkerUtilization;
 use paceline_tower::Proxies;
 
 use super::reading::Reading;
-use super::source::Source;
+use super::source::{self, Source};
 use super::value::{ClientBy, Value};
 use super::{Bounds, Client, Concurrency, Config, Drain, Fair, IpHeader, Shed, Timeouts};
 
@@ -164,7 +163,7 @@ fn client(reading: &mut Reading<'_>) -> Client {
             reading.wrong(&["ip-header"], &error);
         }
         if !trusted.is_empty() {
-            let error = format!("`{ranges}` are only asked with client = ip");
+            let error = format!("`{ranges}` is only used with client = ip");
             reading.wrong(&["trusted-proxies"], &error);
         }
         let text = name.as_str();
@@ -182,8 +181,8 @@ fn client(reading: &mut Reading<'_>) -> Client {
         }
         (Some(_), false) => reading.check(&["trusted-proxies"], Proxies::try_ranges(&trusted)),
         (None, false) => {
-            let right = "name the header that they set in ip-header";
-            let error = format!("`{ranges}` are not asked: {right}");
+            let right = "name the header that these proxies set in ip-header";
+            let error = format!("`{ranges}` is not used: {right}");
             reading.wrong(&["trusted-proxies"], &error);
         }
         (None, true) => {}
@@ -262,8 +261,8 @@ fn token(config: &Config, reading: &mut Reading<'_>) {
     let Some(path) = &config.admin_token_file else {
         return;
     };
-    let error = match fs::read_to_string(path) {
-        Err(error) => format!("cannot be read: {error}"),
+    let error = match source::read(path) {
+        Err(error) => error,
         Ok(token) if token.trim().is_empty() => "is empty: write the token into it".to_owned(),
         Ok(_) => return,
     };

@@ -225,7 +225,8 @@ pub(crate) struct Bounds {
 pub(crate) struct Drain {
     /// `/readyz` says 503, and connections are still accepted.
     pub(crate) announce: Duration,
-    /// Then requests and upgraded connections may finish.
+    /// Then requests and upgraded connections may finish. A connection that has sent nothing is closed at once, and one with a part of
+    /// a head after 1 s to 2 s, or after the timeout of a head if that is shorter.
     pub(crate) finish: Duration,
 }
 

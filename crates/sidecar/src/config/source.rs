@@ -1,13 +1,17 @@
 //! Where a configuration comes from: flags over environment over a file over defaults.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Config;
 use super::reading::Reading;
 use super::settings::{PREFIX, SETTINGS, Setting, nearest};
+
+/// The most bytes of a file.
+const LONGEST: u64 = 1024 * 1024;
 
 /// What was given at the start. The file is read again at each reload.
 #[derive(Debug, Default)]
@@ -111,8 +115,7 @@ impl Source {
         let Some(path) = &self.file else {
             return Ok(String::new());
         };
-        fs::read_to_string(path)
-            .map_err(|error| format!("{}: cannot be read: {error}", self.path()))
+        read(path).map_err(|error| format!("{}: {error}", self.path()))
     }
 
     /// Reads and checks everything, with these contents of the file.
@@ -158,6 +161,20 @@ impl Source {
             Origin::Variable => format!("environment variable {}", variable(key)),
             Origin::File(line, _) => format!("{}:{line}", self.path()),
         }
+    }
+}
+
+/// The text of a file, or why there is none. A device or a pipe may have no end.
+pub(super) fn read(path: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path);
+    let read = file.and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(read) if read as u64 > LONGEST => {
+            Err("has more than 1 MiB: name another file".to_owned())
+        }
+        Ok(_) => String::from_utf8(bytes).map_err(|error| format!("cannot be read: {error}")),
+        Err(error) => Err(format!("cannot be read: {error}")),
     }
 }
 

@@ -584,12 +584,12 @@ fn clients_by_address_name_the_proxies_that_are_trusted() {
     );
     assert_eq!(
         by("none", "[\"10.0.0.0/8\"]"),
-        "sidecar.toml:7:19: trusted-proxies: `10.0.0.0/8` are not asked: name the header that they set in ip-header"
+        "sidecar.toml:7:19: trusted-proxies: `10.0.0.0/8` is not used: name the header that these proxies set in ip-header"
     );
     assert_eq!(
         errors("ip-header = \"forwarded\"\ntrusted-proxies = [\"10.0.0.0/8\"]\n"),
         "sidecar.toml:5:13: ip-header: `forwarded` is only read with client = ip\n\
-         sidecar.toml:6:19: trusted-proxies: `10.0.0.0/8` are only asked with client = ip"
+         sidecar.toml:6:19: trusted-proxies: `10.0.0.0/8` is only used with client = ip"
     );
 }
 

@@ -32,7 +32,7 @@ use crate::config::Timeouts;
 #[derive(Debug, Default)]
 pub(super) struct Multiplexed(Mutex<Option<Sender>>);
 
-type Sender = http2::SendRequest<Sent>;
+pub(super) type Sender = Rc<http2::SendRequest<Sent>>;
 
 /// A request, until its response is there.
 #[derive(Debug)]
@@ -76,8 +76,7 @@ pub(super) struct Sent(Weak<RefCell<Progress>>);
 #[derive(Clone, Debug)]
 struct Local;
 
-/// How often a request goes out again that the service has not processed. A service may end each connection after a few requests, and
-/// then a request is given back twice: by the service, and by hyper, which learns late that a connection ends.
+/// How often a request goes out again that the service has not processed. A service may end each connection after a few requests.
 const MOST_REPEATS: u32 = 32;
 
 impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Local {
@@ -87,14 +86,19 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Local {
 }
 
 impl Multiplexed {
-    /// The connection, which is `socket` if there is none. Others wait here while one connects, and then use its connection.
+    /// The connection, unless this request has `failed` on it: it may be about to close. If there is none, it is `socket`. Others
+    /// wait here while one connects, and then use its connection.
     pub(super) async fn sender(
         &self,
+        failed: Option<&Sender>,
         socket: impl Future<Output = Result<TcpStream, Failure>>,
     ) -> Result<Sender, Failure> {
         let mut multiplexed = self.0.lock().await;
-        if let Some(sender) = multiplexed.clone().filter(Sender::is_ready) {
-            return Ok(sender);
+        if let Some(sender) = &*multiplexed
+            && sender.is_ready()
+            && !failed.is_some_and(|failed| Rc::ptr_eq(failed, sender))
+        {
+            return Ok(Rc::clone(sender));
         }
         let handshake = http2::handshake(Local, TokioIo::new(socket.await?)).await;
         let (sender, connection) = handshake.map_err(Broken::Http2).map_err(Failure::Broken)?;
@@ -103,7 +107,7 @@ impl Multiplexed {
                 tracing::debug!(cause = %Causes(&error), "a connection to the upstream ended");
             }
         });
-        Ok(multiplexed.insert(sender).clone())
+        Ok(multiplexed.insert(Rc::new(sender)).clone())
     }
 }
 
@@ -140,11 +144,12 @@ impl Outgoing {
     /// Sends the request, and waits for the head of the response.
     pub(super) async fn send(
         &mut self,
-        mut sender: Sender,
+        sender: &Sender,
         timeouts: &Timeouts,
     ) -> Result<Response<Incoming>, Failure> {
         let body = Sent(Rc::downgrade(&self.upload));
         let request = Request::from_parts(self.head.clone(), body);
+        let mut sender = http2::SendRequest::clone(sender);
         let mut response = pin!(sender.send_request(request));
         poll_fn(|cx| {
             let polled = response.as_mut().poll(cx);

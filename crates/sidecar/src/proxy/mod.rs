@@ -87,8 +87,10 @@ impl Proxy {
         let config = self.sidecar.config();
         // Boxed: it is moved often, and what is large in a future is not in the caches when there are many.
         let request = Box::new(Upload::of(request, &config.client));
+        let cancelled = Cancelled(Some(&self.sidecar.counts.cancelled));
         async move {
-            let mut cancelled = Cancelled(Some(&self.sidecar.counts.cancelled));
+            // As a whole: the block would capture a copy of the reference in it.
+            let mut cancelled = cancelled;
             let answered = self.forward(peer, request, &config).await;
             cancelled.0 = None;
             match answered {

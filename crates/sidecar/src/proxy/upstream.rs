@@ -43,7 +43,7 @@ impl Upstream {
     }
 
     /// Sends the request. It goes out a second time, on a new connection, if the first one had been used before and ended before a
-    /// byte of an answer: the service closed it while the request was on its way. In HTTP/2 the service can say so.
+    /// byte of an answer: the service closed it while the request was on its way. In HTTP/2 the service can say so, and can refuse a stream.
     pub(super) async fn send(
         &self,
         request: Box<Request<Upload>>,
@@ -81,12 +81,15 @@ impl Upstream {
     ) -> Result<Response<Answered>, Failure> {
         let is_repeatable = is_repeatable(&request);
         let mut outgoing = Outgoing::new(request, &self.authority, timeouts)?;
+        let mut failed = None;
         loop {
-            let sender = in_time(timeouts, self.multiplexed.sender(self.socket())).await?;
-            match outgoing.send(sender, timeouts).await {
+            let sender = self.multiplexed.sender(failed.as_ref(), self.socket());
+            let sender = in_time(timeouts, sender).await?;
+            match outgoing.send(&sender, timeouts).await {
                 Ok(response) => return Ok(outgoing.answered(response).map(Answered::Http2)),
                 Err(Failure::Broken(error)) if outgoing.may_repeat(&error, is_repeatable) => {
                     again(&error, counts);
+                    failed = Some(sender);
                 }
                 Err(failure) => return Err(failure),
             }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::header::CONNECTION;
@@ -62,6 +62,25 @@ impl Line {
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
         }
+    }
+
+    /// Returns when the worker says that the connection ends.
+    pub(super) async fn ended(&self) {
+        poll_fn(|cx| {
+            self.wakes(cx);
+            if self.is_ending.get() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// A task has one waker for all its life.
+    fn wakes(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        waker.get_or_insert_with(|| cx.waker().clone());
     }
 
     /// Cuts streams that are late, and returns how many. The connection goes on.
@@ -140,7 +159,7 @@ pub(super) async fn serve(
     line: Rc<Line>,
     server: Rc<Server>,
 ) {
-    let ended = match socket::first_bytes(&mut stream).await {
+    let ended = match socket::first_bytes(&mut stream, line.ended()).await {
         Ok(None) => return,
         Ok(Some((is_http2, replay))) => {
             if is_http2 {
@@ -281,9 +300,8 @@ async fn until_end<C: Future>(
             shut_down(connection.as_mut());
             polled = connection.as_mut().poll(cx);
         }
-        if polled.is_pending() && line.waker.borrow().is_none() {
-            // A task has one waker for all its life.
-            *line.waker.borrow_mut() = Some(cx.waker().clone());
+        if polled.is_pending() {
+            line.wakes(cx);
         }
         polled
     })

@@ -4,6 +4,7 @@
 //! the connection runs from the connect.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::SemaphorePermit;
@@ -29,9 +31,22 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Reads until it is known what the client speaks: whether it is HTTP/2, and the bytes read. `None`: the client has
-/// closed before.
-pub(super) async fn first_bytes(stream: &mut TcpStream) -> io::Result<Option<(bool, Bytes)>> {
-    stream.readable().await?;
+/// closed before, or has sent nothing when the connection ends.
+pub(super) async fn first_bytes(
+    stream: &mut TcpStream,
+    ended: impl Future<Output = ()>,
+) -> io::Result<Option<(bool, Bytes)>> {
+    let mut first = [0];
+    tokio::select! {
+        biased;
+        // Not `readable`: the runtime assumes that of a new socket.
+        peeked = stream.peek(&mut first) => { peeked?; }
+        // The kernel may have bytes of which the runtime does not know yet.
+        () = ended => match SockRef::from(&*stream).peek(&mut [MaybeUninit::uninit()]) {
+            Ok(1..) => {}
+            _ => return Ok(None),
+        },
+    }
     let mut bytes = BytesMut::with_capacity(1024);
     loop {
         if stream.read_buf(&mut bytes).await? == 0 {
@@ -230,5 +245,36 @@ impl AsyncWrite for Socket {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn accepted() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        (client.unwrap(), accepted.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_silent_connection_ends_at_once_when_it_is_to_end() {
+        let (_client, mut stream) = accepted().await;
+        assert_eq!(first_bytes(&mut stream, ready(())).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn bytes_that_came_before_the_end_are_read() {
+        let (mut client, mut stream) = accepted().await;
+        // The runtime has seen that there is nothing, and does not know yet of what comes.
+        let ended = async { client.write_all(b"GET").await.unwrap() };
+        let read = first_bytes(&mut stream, ended).await.unwrap();
+        assert_eq!(read, Some((false, Bytes::from("GET"))));
     }
 }

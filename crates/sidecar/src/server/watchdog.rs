@@ -20,6 +20,9 @@ use super::places::Place;
 
 const NEVER: u64 = u64::MAX;
 
+/// When the process ends: until the head of a request is complete, if its timeout is not shorter.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// The clock of one thread, and the waits in its ticks.
 #[derive(Debug)]
 pub(super) struct Clock {
@@ -246,6 +249,14 @@ impl Watch {
                 .store(self.clock.after(&self.clock.head), Relaxed);
         }
         has_streams
+    }
+
+    /// The process ends. The rest of a head has little time, and so has a connection of HTTP/2 to see the announcement.
+    pub(super) fn drains(&self) {
+        if self.ends() || self.phase.load(Relaxed) == phase::HEAD {
+            let by = self.clock.now.load(Relaxed) + self.clock.ticks(GRACE);
+            self.read_by.fetch_min(by, Relaxed);
+        }
     }
 
     fn is_stream(&self) -> bool {

@@ -91,7 +91,10 @@ impl Worker {
                     if let Some(Ok(listener)) = listener.take().map(TcpListener::into_std) {
                         self.accept_the_last(&listener);
                     }
-                    self.connections.iter().for_each(|each| each.line.end());
+                    for each in &self.connections {
+                        each.watch.drains();
+                        each.line.end();
+                    }
                     is_ending = None;
                 }
             }

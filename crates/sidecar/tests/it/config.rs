@@ -137,7 +137,7 @@ client-header | Host | `Host` is about the connection or the message: name one t
 client-header |  | `` is not the name of a header: write letters, digits and hyphens, as in x-client-id
 ip-header | via | `via` is not a header of proxies: write forwarded, x-forwarded-for, x-real-ip or none
 ip-header | forwarded | `forwarded` is only read with client = ip
-trusted-proxies | 10.0.0.0/8 | `10.0.0.0/8` are only asked with client = ip
+trusted-proxies | 10.0.0.0/8 | `10.0.0.0/8` is only used with client = ip
 anonymous | drop | `drop` is not an answer to requests without a client: write refuse, pass or share
 concurrency | 0 | there must be at least 1 permit, got 0
 concurrency | many | `many` is not a concurrency: {concurrency}
@@ -163,7 +163,22 @@ max-connections-per-address | 0 | must be at least 1, got 0
 max-streams | 0 | must be at least 1, got 0
 log | loud | `loud` is not a level: write error, warn, info, debug or trace
 admin-token-file | /nowhere/token | `/nowhere/token` cannot be read: No such file or directory (os error 2)
-config | /nowhere/sidecar.toml | /nowhere/sidecar.toml: cannot be read: No such file or directory (os error 2)";
+admin-token-file | /dev/zero | `/dev/zero` has more than 1 MiB: name another file
+config | /nowhere/sidecar.toml | /nowhere/sidecar.toml: cannot be read: No such file or directory (os error 2)
+config | /dev/zero | /dev/zero: has more than 1 MiB: name another file";
+
+#[test]
+fn a_file_of_more_than_1_mib_is_refused() {
+    let file = File::new("sidecar.toml", &"\n".repeat(1 << 20));
+    let flags = required_with(&["--config", file.path()]);
+    checked(&flags);
+    file.write(&"\n".repeat((1 << 20) + 1));
+    let error = "has more than 1 MiB: name another file";
+    assert_eq!(
+        refused(&flags),
+        format!("error: {}: {error}\n", file.path())
+    );
+}
 
 #[test]
 fn a_switch_is_true_or_false() {

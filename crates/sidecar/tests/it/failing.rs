@@ -599,13 +599,10 @@ fn a_service_that_takes_no_request_of_a_connection_is_a_bad_gateway_after_a_few(
 }
 
 #[test]
-fn a_stream_that_is_refused_goes_out_once_more() {
-    for (refused, status) in [(1, 200), (2, 502)] {
+fn a_stream_that_is_refused_goes_out_once_more_on_another_connection() {
+    for (refusing, status) in [(1, 200), (2, 502)] {
         let service = upstream::frames(move |stream, number| {
-            for (id, _) in upstream::requests(stream, 1).unwrap() {
-                frames::send(stream, RST_STREAM, 0, id, &REFUSED_STREAM);
-            }
-            if refused == 2 {
+            if number < refusing {
                 for (id, _) in upstream::requests(stream, 1).unwrap() {
                     frames::send(stream, RST_STREAM, 0, id, &REFUSED_STREAM);
                 }
@@ -615,9 +612,26 @@ fn a_stream_that_is_refused_goes_out_once_more() {
         let sidecar = Sidecar::h2c(service, &[]);
         assert_eq!(answers(ask(&sidecar, &[("POST", "body")]))[0].0, status);
         assert_eq!(sidecar.metric("paceline_retries_total"), Some(1.0));
-        // The connection goes on.
-        assert_eq!(sidecar.get("a").text(), "0 ");
+        // The other connection goes on.
+        assert_eq!(sidecar.get("a").text(), "1 ");
     }
+}
+
+#[test]
+fn a_connection_that_refuses_a_stream_and_closes_costs_no_request() {
+    let service = upstream::frames(|stream, number| {
+        if number > 0 {
+            return respond_to_all(stream, number);
+        }
+        for (id, _) in upstream::requests(stream, 3).unwrap() {
+            frames::send(stream, RST_STREAM, 0, id, &REFUSED_STREAM);
+        }
+        // It closes when the sidecar does, or after another request.
+        upstream::requests(stream, 1);
+    });
+    let sidecar = Sidecar::h2c(service, &[]);
+    let expected = [(); 3].map(|()| (200, "1 body".to_owned()));
+    assert_eq!(answers(ask(&sidecar, &[("POST", "body"); 3])), expected);
 }
 
 #[test]

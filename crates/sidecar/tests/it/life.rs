@@ -1,7 +1,7 @@
 //! How the process starts and ends, and what becomes of connections then.
 
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::client::Answer;
 use super::frames::{self, DATA, GOAWAY, HEADERS, PING};
-use super::support::{GET, PATIENCE, Sidecar, head, on_free_ports, output, wait_until};
+use super::support::{GET, PATIENCE, Sidecar, head, on_free_ports, output, rest, wait_until};
 use super::upgrade::{echoes, switched};
 use super::upstream::{self, OK, hello};
 
@@ -166,6 +166,58 @@ fn idle_connections_do_not_hold_a_drain() {
         let ended = client.answer(false).unwrap_err();
         assert_eq!(ended.kind(), ErrorKind::UnexpectedEof);
     }
+}
+
+#[test]
+fn connections_without_a_request_do_not_hold_a_drain() {
+    let flags = [&PATIENT[..], &["--head-timeout", "1h"]].concat();
+    let mut sidecar = Sidecar::start(hello(), &flags);
+    let mut silent: Vec<_> = (0..20).map(|_| sidecar.open("")).collect();
+    let mut half = ["G", "GET / HTTP/1.1\r\nho"].map(|begun| sidecar.open(begun));
+    let mut prefaces = ["P", "PRI * HTTP/2.0\r\n\r\n"].map(|begun| sidecar.open(begun));
+    let mut of_http2 = frames::open(sidecar.listen, &[]);
+    frames::next(&mut of_http2, frames::SETTINGS);
+    sidecar.wait_for_connections(25);
+    sidecar.signal(Signal::TERM);
+    for stream in &mut silent {
+        assert_eq!(rest(stream), "");
+    }
+    for stream in &mut half {
+        let answer = rest(stream);
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+    for stream in &mut prefaces {
+        rest(stream);
+    }
+    // It does not say that it has seen the announcement.
+    while frames::receive(&mut of_http2).is_some() {}
+    sidecar.succeeds();
+    let log = sidecar.log();
+    assert!(!log.contains("too slowly"), "{log}");
+}
+
+#[test]
+fn a_request_that_came_before_the_drain_is_answered() {
+    let mut sidecar = Sidecar::start(hello(), &PATIENT);
+    let mut streams: Vec<_> = (0..40).map(|_| sidecar.open("")).collect();
+    for stream in streams.iter_mut().skip(20) {
+        stream.write_all(GET.as_bytes()).unwrap();
+        head(stream);
+        stream.read_exact(&mut [0; 5]).unwrap();
+    }
+    sidecar.wait_for_connections(40);
+    // The kernel takes the requests meanwhile.
+    sidecar.signal(Signal::STOP);
+    for stream in &mut streams {
+        stream.write_all(GET.as_bytes()).unwrap();
+    }
+    sidecar.signal(Signal::TERM);
+    sidecar.signal(Signal::CONT);
+    for stream in &mut streams {
+        let head = head(stream);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    }
+    sidecar.succeeds();
 }
 
 #[test]

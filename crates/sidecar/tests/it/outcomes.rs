@@ -1,9 +1,12 @@
 //! What became of each request, in the counts by outcome.
 
+use std::io::{Read, Write};
 use std::sync::mpsc::channel;
 
+use rustix::process::Signal;
+
 use super::frames::{self, END_HEADERS, HEADERS, RST_STREAM};
-use super::support::{GET, Sidecar, wait_until};
+use super::support::{GET, Sidecar, head, wait_until};
 use super::upstream::{self, OK, hello};
 
 /// The sum of the requests over all outcomes.
@@ -75,6 +78,24 @@ fn a_request_that_its_client_leaves_is_cancelled() {
     let series = "paceline_requests_total{outcome=\"cancelled\"}";
     wait_until("it is counted", || sidecar.metric(series) == Some(1.0));
     assert_eq!(outcomes(&sidecar), 1);
+}
+
+#[test]
+fn a_request_whose_client_leaves_with_its_head_is_counted_once() {
+    let sidecar = Sidecar::start(hello(), &[]);
+    let mut streams: Vec<_> = (0..20).map(|_| sidecar.open(GET)).collect();
+    for stream in &mut streams {
+        head(stream);
+        stream.read_exact(&mut [0; 5]).unwrap();
+    }
+    // The kernel has the heads and the ends when they are read.
+    sidecar.signal(Signal::STOP);
+    for mut stream in streams {
+        stream.write_all(GET.as_bytes()).unwrap();
+    }
+    sidecar.signal(Signal::CONT);
+    sidecar.wait_for_connections(0);
+    assert_eq!(outcomes(&sidecar), 40, "{}", sidecar.scrape());
 }
 
 /// The count of answers goes up with the head, and counts never fall.
