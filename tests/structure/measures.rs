@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_533, 20_533),
+        lines: at_most(20_556, 20_556),
         types: at_most(317, 317),
     },
     Crate {
