@@ -294,10 +294,24 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// ```
     pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         let decision = self.try_decide(key, cost, Intent::Acquire);
-        if let Some(observer) = self.observer_of(|| key.to_key()) {
-            observer.report_try(cost, decision, None);
-        }
+        self.report_try(key, cost, decision);
         decision
+    }
+
+    /// [`try_acquire`](Self::try_acquire) and then [`status`](Self::status), with one look into the map: for the sidecar, which writes both
+    /// into each response.
+    #[doc(hidden)]
+    pub fn try_acquire_with_status<Q>(&self, key: &Q, cost: u32) -> (Decision, Status)
+    where
+        Q: AsKey<K> + ?Sized,
+    {
+        let mut clients = self.lock();
+        let (reply, asked) = clients.try_ask(key, Intent::Acquire, cost);
+        let status = asked.map(|(slot, now)| clients.status_at(slot, now));
+        unlock(clients);
+        let decision = self.decision(reply, cost, Intent::Acquire);
+        self.report_try(key, cost, decision);
+        (decision, status.unwrap_or_else(|| self.lock().status(key)))
     }
 
     const fn resolution(&self) -> Resolution {
@@ -312,8 +326,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         intent: Intent,
     ) -> Decision {
         let mut clients = self.lock();
-        let reply = clients.try_ask(key, intent, cost);
+        let (reply, _) = clients.try_ask(key, intent, cost);
         unlock(clients);
+        self.decision(reply, cost, intent)
+    }
+
+    fn decision(&self, reply: Reply<K>, cost: u32, intent: Intent) -> Decision {
         match reply {
             Reply::Decided(decision) => decision,
             Reply::Ask(queue) => {
@@ -378,6 +396,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
 
     fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
         self.observer.as_ref().map(|observer| observer.of(key))
+    }
+
+    fn report_try<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32, decision: Decision) {
+        if let Some(observer) = self.observer_of(|| key.to_key()) {
+            observer.report_try(cost, decision, None);
+        }
     }
 
     pub(super) fn report(&self, event: Event) {

@@ -205,34 +205,34 @@ impl<K> FairClients<K> {
 
 /// What needs the key.
 impl<K: Hash + Eq + Clone> FairClients<K> {
-    /// Asks for a request that does not wait, and counts it if it is refused.
+    /// Asks for a request that does not wait, and counts it if it is refused. With the slot of its client, if that was asked now.
     #[inline]
     pub(super) fn try_ask<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,
         intent: Intent,
         cost: u32,
-    ) -> Reply<K> {
+    ) -> (Reply<K>, Option<(u32, Tick)>) {
         let now = self.enter();
         if cost == 0 {
-            return Reply::Decided(Decision::Pass);
+            return (Reply::Decided(Decision::Pass), None);
         }
         let slot = match key.find_in(&self.slots) {
             Some((_, slot)) => *slot,
             None if intent == Intent::Peek && self.newcomer(key).is_some() => {
                 let decision = self.look(key, |accounts, slot| accounts.peek(slot, cost, now));
-                return Reply::Decided(decision);
+                return (Reply::Decided(decision), None);
             }
             None => self.join(key),
         };
         if let Some(queue) = self.use_queue(slot) {
-            return Reply::Ask(queue);
+            return (Reply::Ask(queue), None);
         }
         let decision = self.decide(slot, intent, now, cost);
         if intent == Intent::Acquire && !decision.is_pass() {
             self.refuse(slot, cost);
         }
-        Reply::Decided(decision)
+        (Reply::Decided(decision), Some((slot, now)))
     }
 
     /// Asks for a handle that does not wait yet. If it has to wait it gets the queue; a `spare` one saves memory being taken.
@@ -533,6 +533,15 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         let now = self.clock.clone().now();
         self.enter_at(now);
         let status = self.look(key, |accounts, slot| status_of(accounts, slot, now));
+        self.paused(status, now)
+    }
+
+    /// What a client has left that was asked now.
+    pub(super) fn status_at(&self, slot: u32, now: Tick) -> Status {
+        self.paused(status_of(&self.accounts, slot, now), now)
+    }
+
+    fn paused(&self, status: Status, now: Tick) -> Status {
         if now < self.paused_until {
             return status.paused_for(self.paused_until.since(now));
         }

@@ -89,9 +89,10 @@ impl Problem {
         let begun = u64::from(wait.subsec_nanos() > 0);
         // No header has a larger number.
         let seconds = wait.as_secs().saturating_add(begun);
-        let seconds = seconds.clamp(1, 999_999_999_999_999);
-        self.headers.insert(RETRY_AFTER, seconds.into());
-        let _ = write!(self.detail.to_mut(), ", retry in {seconds} s");
+        let seconds = HeaderValue::from(seconds.clamp(1, 999_999_999_999_999));
+        let digits = seconds.to_str().unwrap_or_default();
+        self.detail.to_mut().extend([", retry in ", digits, " s"]);
+        self.headers.insert(RETRY_AFTER, seconds);
         self.wait = Some(wait);
         self
     }
@@ -144,10 +145,10 @@ impl Problem {
         json.push('{');
         if let Some([kind, _]) = self.kind {
             let registry = "https://iana.org/assignments/http-problem-types";
-            let _ = write!(json, r#""type":"{registry}#{kind}","#);
+            json.extend([r#""type":""#, registry, "#", kind, r#"","#]);
         }
-        let status = self.status.as_u16();
-        let _ = write!(json, r#""title":"{title}","status":{status},"detail":"#);
+        json.extend([r#""title":""#, title, r#"","status":"#]);
+        json.extend([self.status.as_str(), r#","detail":"#]);
         push_quoted(&mut json, &self.detail);
         if let Some(policy) = &self.exceeded {
             json.push_str(r#","violated-policies":["#);

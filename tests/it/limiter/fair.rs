@@ -617,3 +617,37 @@ fn a_setting_out_of_range_is_named_with_its_value() {
         ]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_with_its_status_is_a_request_and_then_a_look() {
+    let share = FairShare::new(40, CYCLE).try_with_max_clients(1).unwrap();
+    let log = Arc::<Mutex<Vec<Event>>>::default();
+    let seen = Arc::clone(&log);
+    let [one, two] = [(); 2].map(|()| Clients::new(share));
+    let one = one.with_observer(move |event| seen.lock().unwrap().push(event));
+    let both = |client, cost| {
+        let decision = two.try_acquire(&client, cost);
+        let status = two.status(&client).unwrap();
+        let asked = one.try_acquire_with_status(&client, cost);
+        assert_eq!(asked, (decision, status), "{client} {cost}");
+    };
+    both("a", 0);
+    assert!(one.is_empty(), "nothing was asked for");
+    both("a", 30);
+    // Beyond the largest number of clients.
+    both("b", 15);
+    both("a", 20);
+    both("a", 41);
+    assert_eq!(log.lock().unwrap().len(), 4);
+    let waiters = [&one, &two].map(|clients| queued(clients.acquire("a", 30)));
+    both("a", 1);
+    drop(waiters);
+    sleep(130).await;
+    both("a", 1);
+    for clients in [&one, &two] {
+        clients.pause_for(ms(90));
+    }
+    both("a", 1);
+    assert_eq!(one.shares(), two.shares());
+    assert_eq!(one.stats(), two.stats());
+}

@@ -70,10 +70,9 @@ pub(super) fn request<B>(request: &Request<B>) -> Result<(), Problem> {
 
 /// The characters of a host with a port. An empty one is allowed, for targets without a host.
 fn is_host(host: &HeaderValue) -> bool {
-    host.as_bytes().iter().all(|byte| match byte {
-        b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => true,
-        byte => b"-._~%!$&'()*+,;=:[]".contains(byte),
-    })
+    let is_mark = |byte| matches!(byte, b'!' | b'$'..=b'.' | b':' | b';' | b'=' | b'_' | b'~');
+    let mut bytes = host.as_bytes().iter();
+    bytes.all(|&byte| byte.is_ascii_alphanumeric() || is_mark(byte) || b"[]".contains(&byte))
 }
 
 fn is_same(authority: &Authority, host: &HeaderValue, scheme: Option<&Scheme>) -> bool {

@@ -139,7 +139,7 @@ fn id_in<'a>(header: &HeaderName, value: &'a HeaderValue) -> Result<&'a str, Pro
             &format!("has at most {LONGEST} bytes, got {}", id.len()),
         ));
     }
-    match std::str::from_utf8(id) {
+    match value.to_str() {
         Ok(id) if id.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(id),
         _ => Err(bad(header, "is not visible ASCII without spaces")),
     }

@@ -49,7 +49,7 @@ pub(super) enum Verdict {
         is_counted: bool,
     },
     /// It does not, and the client should come back after this.
-    Refuse(Duration, Option<Status>),
+    Refuse(Duration, Status),
 }
 
 /// The name of the policy in the headers.
@@ -105,25 +105,24 @@ impl Limit {
         if config.mode == Mode::Off {
             return Verdict::UNASKED;
         }
-        let decision = self.ask(client);
-        let is_refused = config.enforces(client) && !decision.is_pass();
-        let status = (is_refused || config.headers_on_success).then(|| self.fair.status(client));
-        let status = status.flatten();
-        if !is_refused {
-            let is_counted = decision.is_pass();
-            return Verdict::Pass { status, is_counted };
+        let (decision, status) = self.ask(client);
+        if decision.is_pass() || !config.enforces(client) {
+            return Verdict::Pass {
+                status: config.headers_on_success.then_some(status),
+                is_counted: decision.is_pass(),
+            };
         }
         Verdict::Refuse(decision.retry_in().unwrap_or_default(), status)
     }
 
     /// Asks the share. At level DEBUG the first request of a cycle logs the sums of the one before.
-    fn ask(&self, client: &str) -> Decision {
+    fn ask(&self, client: &str) -> (Decision, Status) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
-            return self.fair.try_acquire(client, 1);
+            return self.fair.try_acquire_with_status(client, 1);
         }
         // Locked before it is asked, so that the request counts in its own cycle.
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        let decision = self.fair.try_acquire(client, 1);
+        let asked = self.fair.try_acquire_with_status(client, 1);
         let cycle = self.fair.cycle().number;
         if cycle != sums.cycle {
             tracing::debug!(
@@ -147,12 +146,12 @@ impl Limit {
                 ..Sums::default()
             };
         }
-        if decision.is_pass() {
+        if asked.0.is_pass() {
             sums.passed += 1;
         } else {
             sums.refused += 1;
         }
-        decision
+        asked
     }
 
     /// Takes back a request that passed and does not reach the upstream.
@@ -164,16 +163,16 @@ impl Limit {
     pub(super) fn refusal(
         &self,
         wait: Duration,
-        status: Option<Status>,
+        mut status: Status,
         written: &mut Written,
     ) -> Problem {
         let mut headers = HeaderMap::new();
-        if let Some(mut status) = status {
-            status.reset_in = wait;
-            self.describe(&mut headers, &status, written);
-        }
-        let quota = status.map_or("", |_| &written.quota);
-        let detail = ["the share of this client is used up", quota].concat();
+        status.reset_in = wait;
+        self.describe(&mut headers, &status, written);
+        // With room for what is added: to let it grow takes longer than to write it.
+        let mut detail = String::with_capacity(96);
+        detail.push_str("the share of this client is used up");
+        detail.push_str(&written.quota);
         let mut problem = paceline_tower::Problem::quota_exceeded(NAME, detail);
         *problem.headers_mut() = headers;
         problem.with_wait(wait).into()
