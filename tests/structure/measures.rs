@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_594, 20_594),
+        lines: at_most(20_611, 20_611),
         types: at_most(317, 317),
     },
     Crate {
