@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_700, 20_700),
+        lines: at_most(20_717, 20_717),
         types: at_most(318, 318),
     },
     Crate {
