@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_533, 20_533),
+        lines: at_most(20_589, 20_589),
         types: at_most(317, 317),
     },
     Crate {
@@ -41,7 +41,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline-tower",
         folder: "crates/paceline-tower/src",
-        lines: at_most(3_105, 3_105),
+        lines: at_most(3_099, 3_099),
         types: at_most(77, 77),
     },
 ];
