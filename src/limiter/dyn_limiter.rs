@@ -80,11 +80,6 @@ impl Limiter for DynLimiter {
     type Error = Infallible;
 
     forward_all!(self => self.limiter);
-
-    fn for_one_request(&self) -> Option<Self> {
-        let limiter = self.limiter.another_for_one_request()?;
-        Some(Self { limiter })
-    }
 }
 
 /// Another handle of the same limit, which is not queued.
@@ -104,8 +99,6 @@ impl fmt::Debug for DynLimiter {
 /// What a [`DynLimiter`] needs of a limiter whose type it does not know.
 trait Handle: Limiter<Error = Infallible> + Send + Sync {
     fn another(&self) -> Box<dyn Handle>;
-
-    fn another_for_one_request(&self) -> Option<Box<dyn Handle>>;
 }
 
 impl<L> Handle for L
@@ -114,9 +107,5 @@ where
 {
     fn another(&self) -> Box<dyn Handle> {
         Box::new(self.clone())
-    }
-
-    fn another_for_one_request(&self) -> Option<Box<dyn Handle>> {
-        Some(Box::new(self.for_one_request()?))
     }
 }

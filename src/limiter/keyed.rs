@@ -18,7 +18,7 @@ use super::as_key::AsKey;
 use super::future::Obeying;
 use super::key_map::{KeyMap, RETRY_FOR_ROOM, Reply, Shard, WhenFull};
 use super::key_table::{Hashed, KeyHasher, KeyTable, Policies};
-use super::limit::LimitState;
+use super::limit::{LimitState, left_after};
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
 use super::shared::{LimitHandle, Shared};
@@ -435,7 +435,18 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.
     pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
-        let (decision, uncounted) = self.try_decide(key, Intent::Acquire, cost);
+        self.try_and_read(key, cost, |_| false, &mut None)
+    }
+
+    /// Asks once and reports it. `left` becomes the status after the answer if that is read, without another look at the table.
+    fn try_and_read<Q: AsKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        cost: u32,
+        reads: impl Fn(Decision) -> bool,
+        left: &mut Option<Status>,
+    ) -> Decision {
+        let (decision, uncounted) = self.try_decide(key, Intent::Acquire, cost, reads, left);
         if let Some(observer) = self.observer_of(|| key.to_key()) {
             observer.report_try(cost, decision, uncounted);
         }
@@ -444,7 +455,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
     pub fn peek<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
-        self.try_decide(key, Intent::Peek, cost).0
+        self.try_decide(key, Intent::Peek, cost, |_| false, &mut None)
+            .0
     }
 
     /// Evicts every key that has settled, now, and gives back their memory. It goes through all keys.
@@ -481,22 +493,34 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         key: &Q,
         intent: Intent,
         cost: u32,
+        reads: impl Fn(Decision) -> bool,
+        left: &mut Option<Status>,
     ) -> (Decision, Option<Decision>) {
         let answer = self.on_shard(key, |shard, key| {
-            let decision = match shard.ask(key, intent, cost) {
-                Reply::Decided(decision) => decision,
-                Reply::AtCapacity(retry_in) => Decision::Wait { retry_in },
+            let answer = match shard.ask(key, intent, cost) {
+                Reply::Decided(decision) => (decision, None),
+                Reply::AtCapacity(retry_in) => (Decision::Wait { retry_in }, None),
                 Reply::PassesUncounted(retry_in) => {
-                    return Ok((Decision::Pass, Some(Decision::Wait { retry_in })));
+                    (Decision::Pass, Some(Decision::Wait { retry_in }))
                 }
                 Reply::Ask(limit) => return Err(limit),
             };
-            if intent == Intent::Acquire && !decision.is_pass() {
+            if intent == Intent::Acquire && !answer.0.is_pass() {
                 shard.count_refusal();
             }
-            Ok((decision, None))
+            if reads(answer.0) {
+                *left = left_after(|| shard.status(key));
+            }
+            Ok(answer)
         });
-        answer.unwrap_or_else(|limit| (Shared::of(limit).try_decide(intent, cost), None))
+        answer.unwrap_or_else(|limit| {
+            let limit = Shared::of(limit);
+            let decision = limit.try_decide(intent, cost);
+            if reads(decision) {
+                *left = left_after(|| limit.status());
+            }
+            (decision, None)
+        })
     }
 
     pub(super) fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
@@ -689,6 +713,18 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limits<K> fo
     fn at(&self, key: K) -> Result<KeyedAt<K, P>, Infallible> {
         Ok(Self::at(self, key))
     }
+
+    fn try_at(&self, key: &K, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision> {
+        self.try_as(key, cost, all, left)
+    }
+
+    fn try_as<Q>(&self, of: &Q, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision>
+    where
+        Q: AsKey<K> + ?Sized,
+    {
+        let reads = |decision: Decision| all || !decision.is_pass();
+        Some(self.try_and_read(of, cost, reads, left))
+    }
 }
 
 /// The same keys.
@@ -768,9 +804,12 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
     fn try_ask(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         self.uncounted = None;
         let Some(handle) = self.handle.as_mut().filter(|_| cost > 0) else {
-            let (decision, uncounted) = self.keyed.try_decide(&self.key, Intent::Acquire, cost);
-            self.uncounted = uncounted;
-            return Poll::Ready(Ok(decision));
+            let (key, intent) = (&self.key, Intent::Acquire);
+            let asked = self
+                .keyed
+                .try_decide(key, intent, cost, |_| false, &mut None);
+            self.uncounted = asked.1;
+            return Poll::Ready(Ok(asked.0));
         };
         let answer = handle.poll_try(cost, cx);
         if matches!(answer, Poll::Ready(Ok(Decision::Pass))) {
@@ -855,6 +894,10 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limiter for 
     fn least_wait(&self, cost: u32) -> Duration {
         let decision = self.keyed.peek(&self.key, cost);
         decision.retry_in().unwrap_or_default()
+    }
+
+    fn try_once(&self, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision> {
+        self.keyed.try_as(&self.key, cost, all, left)
     }
 
     fn resolution(&self) -> Resolution {

@@ -1,4 +1,6 @@
+use core::panic::AssertUnwindSafe;
 use core::time::Duration;
+use std::panic::catch_unwind;
 
 use tokio::time::Instant;
 
@@ -232,6 +234,12 @@ impl<P: Policy> LimitState<P> {
             decision => decision,
         }
     }
+}
+
+/// The status after a decision. The decision stands even if the policy panics here. Out of line: most answers read no status.
+#[inline(never)]
+pub(super) fn left_after(status: impl FnOnce() -> Option<Status>) -> Option<Status> {
+    catch_unwind(AssertUnwindSafe(status)).ok().flatten()
 }
 
 impl<P: Policy> Resource for LimitState<P> {

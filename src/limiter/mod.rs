@@ -294,13 +294,12 @@ pub trait Limiter {
             .map_or_else(Resolution::default, |inner| inner.resolution())
     }
 
-    /// A clone for one request, where that is cheaper than one for a task: a layer that asks once and keeps nothing takes it.
+    /// What [`poll_try`](Self::poll_try) of a clone answers, without a clone. `None`: that takes one.
     ///
-    /// Provided: `None`. A clone is as cheap then, or nothing is known of it.
-    fn for_one_request(&self) -> Option<Self>
-    where
-        Self: Sized,
-    {
+    /// `left` becomes the [`status`](Self::status) after the answer: that of `all` requests, or only of those that do not pass.
+    #[doc(hidden)]
+    fn try_once(&self, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision> {
+        let _ = (cost, all, left);
         None
     }
 }
@@ -362,6 +361,10 @@ macro_rules! forward_all {
 
         fn resolution(&$self) -> Resolution {
             $limiter.resolution()
+        }
+
+        fn try_once(&$self, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision> {
+            $limiter.try_once(cost, all, left)
         }
     };
 }
@@ -438,6 +441,24 @@ pub trait Limits<K> {
     ///
     /// If the key cannot be used.
     fn at(&self, key: K) -> Result<Self::Limit, Self::Error>;
+
+    /// [`try_once`](Limiter::try_once) of the limit of this key, without a handle.
+    #[doc(hidden)]
+    fn try_at(&self, key: &K, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision> {
+        let _ = (key, cost, all, left);
+        None
+    }
+
+    /// The same for a borrowed form of the key.
+    #[doc(hidden)]
+    fn try_as<Q>(&self, of: &Q, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision>
+    where
+        Q: AsKey<K> + ?Sized,
+        Self: Sized,
+    {
+        let _ = (of, cost, all, left);
+        None
+    }
 
     /// Waits for `cost` permits of this key, as [`LimiterExt::acquire`] of its limit. For keys that all have a limit.
     fn acquire(&self, key: K, cost: u32) -> future::Acquire<Self::Limit>

@@ -14,7 +14,7 @@ use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::future::Obeying;
-use super::limit::LimitState;
+use super::limit::{LimitState, left_after};
 use super::reporter::{Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
 use super::{Answer, Event, Limiter, Method, Obey, Observer, Stats};
@@ -895,8 +895,13 @@ impl<P: Policy> Limiter for Shared<P> {
         self.resolution.unwrap_or_default()
     }
 
-    fn for_one_request(&self) -> Option<Self> {
-        Some(self.with_same_count())
+    #[inline]
+    fn try_once(&self, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision> {
+        let decision = self.try_acquire(cost);
+        if all || !decision.is_pass() {
+            *left = left_after(|| self.status());
+        }
+        Some(decision)
     }
 }
 

@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_717, 20_717),
+        lines: at_most(20_774, 20_774),
         types: at_most(318, 318),
     },
     Crate {
@@ -41,7 +41,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline-tower",
         folder: "crates/paceline-tower/src",
-        lines: at_most(3_105, 3_105),
+        lines: at_most(3_099, 3_099),
         types: at_most(77, 77),
     },
 ];

@@ -19,7 +19,7 @@ use super::failure::{Fault, catch};
 use super::held::{Hold, UntilBody, UntilResponse};
 use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
-use super::terms::{BadKey, For, Terms};
+use super::terms::{BadKey, For, Once, Terms};
 
 /// Bounds how many requests are under way. The bound follows what the responses show of the server's capacity.
 ///
@@ -226,11 +226,8 @@ where
     }
 }
 
-impl<S, R, T, F, A, H> fmt::Debug for AdaptFuture<S, R, T, F, A, H>
-where
-    S: Service<R>,
-    T: Terms<Request = R>,
-    T::Limit: Admit,
+impl<S: Service<R>, R, T: Terms<Request = R, Limit: Admit>, F, A, H> fmt::Debug
+    for AdaptFuture<S, R, T, F, A, H>
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdaptFuture").finish_non_exhaustive()
@@ -325,15 +322,11 @@ impl<R, T: Terms<Request = R>, F> Terms for Classified<T, F> {
     type Request = R;
     type Limit = T::Limit;
 
-    fn limit(&self, request: &R) -> Result<Option<T::Limit>, BadKey> {
-        self.terms.limit(request)
+    fn limit(&self, request: &R, once: Option<&mut Once<'_>>) -> Result<Option<T::Limit>, BadKey> {
+        self.terms.limit(request, once)
     }
 
     fn cost(&self, request: &R) -> u32 {
         self.terms.cost(request)
-    }
-
-    fn shared(&self) -> Option<&T::Limit> {
-        self.terms.shared()
     }
 }

@@ -28,15 +28,24 @@ pub(super) trait Ask {
     /// Leaves the queue.
     fn give_up(&mut self);
 
-    /// Whether it waits, or would have to, only because the limit cannot be asked.
-    fn is_out_of_reach(&self) -> bool;
+    /// Whether it waits, or would have to, only because the limit cannot be asked. A guard that does not come means that there is no
+    /// room, whatever the cause is.
+    fn is_out_of_reach(&self) -> bool {
+        false
+    }
 
     /// How long it waits at the least.
-    fn least_wait(&self) -> Duration;
+    fn least_wait(&self) -> Duration {
+        Duration::ZERO
+    }
 
-    fn status(&self) -> Option<Status>;
+    fn status(&self) -> Option<Status> {
+        None
+    }
 
-    fn resolution(&self) -> Resolution;
+    fn resolution(&self) -> Resolution {
+        Resolution::default()
+    }
 }
 
 /// What a limit answers.
@@ -204,30 +213,21 @@ pub(super) struct AskRate<L: Limiter> {
 
 impl<L: Limiter> AskRate<L> {
     pub(super) const fn new(limiter: L, cost: u32) -> Self {
-        Self::of(Contained::new(limiter), cost)
-    }
-
-    pub(super) const fn of(limiter: Contained<L>, cost: u32) -> Self {
-        let gate = Gate::new(limiter);
+        let gate = Gate::new(Contained::new(limiter));
         Self { gate, cost }
     }
 
     /// The answer to a request that may not wait; it is refused as `kind`.
-    pub(super) fn decided(
+    fn decided(
         &self,
         decision: Result<Decision, Fault<L::Error>>,
         kind: RefusalKind,
     ) -> Result<(), Blocked<L::Error>> {
         match decision {
-            Ok(Decision::Pass) => Ok(()),
             Ok(Decision::Wait { .. }) if self.is_out_of_reach() => {
                 Err(Blocked::Refused(Refusal::new(RefusalKind::LimiterFailed)))
             }
-            Ok(Decision::Wait { retry_in }) => {
-                let wait = Some(retry_in).filter(|wait| *wait < Duration::MAX);
-                Err(Blocked::Refused(Refusal::new(kind).with_retry_in(wait)))
-            }
-            Ok(Decision::Never { capacity }) => Err(self.too_costly(capacity)),
+            Ok(decision) => answered(decision, self.cost, kind).map_err(Blocked::Refused),
             Err(fault) => Err(self.failed(fault)),
         }
     }
@@ -238,10 +238,20 @@ impl<L: Limiter> AskRate<L> {
         }
         Blocked::Failed(fault)
     }
+}
 
-    fn too_costly(&self, capacity: u32) -> Blocked<L::Error> {
-        let cost = self.cost;
-        Blocked::Refused(Refusal::new(RefusalKind::TooCostly { cost, capacity }))
+/// The answer to a request of `cost` that may not wait; it is refused as `kind`.
+#[inline]
+pub(super) fn answered(decision: Decision, cost: u32, kind: RefusalKind) -> Result<(), Refusal> {
+    match decision {
+        Decision::Pass => Ok(()),
+        Decision::Wait { retry_in } => {
+            let wait = Some(retry_in).filter(|wait| *wait < Duration::MAX);
+            Err(Refusal::new(kind).with_retry_in(wait))
+        }
+        Decision::Never { capacity } => {
+            Err(Refusal::new(RefusalKind::TooCostly { cost, capacity }))
+        }
     }
 }
 
@@ -257,11 +267,11 @@ impl<L: Limiter> Ask for AskRate<L> {
             return Poll::Ready(Ok(()));
         };
         let capacity = error.too_costly().map(|never| never.capacity());
-        Poll::Ready(Err(match error.into_limit() {
-            Ok(fault) => self.failed(fault),
-            // A gate has no deadline.
-            Err(_) => self.too_costly(capacity.unwrap_or_default()),
-        }))
+        let capacity = capacity.unwrap_or_default();
+        // A gate has no deadline.
+        let never = |_| Ok(Decision::Never { capacity });
+        let answer = error.into_limit().map_or_else(never, Err);
+        Poll::Ready(self.decided(answer, RefusalKind::TooSoon))
     }
 
     fn poll_try(&mut self, kind: RefusalKind, cx: &mut Context<'_>) -> Answer<Self> {
@@ -322,23 +332,6 @@ impl<A: Admit> Ask for AskPermit<A> {
 
     fn give_up(&mut self) {
         self.permits.give_up();
-    }
-
-    /// A guard that does not come means that there is no room, whatever the cause is.
-    fn is_out_of_reach(&self) -> bool {
-        false
-    }
-
-    fn least_wait(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn status(&self) -> Option<Status> {
-        None
-    }
-
-    fn resolution(&self) -> Resolution {
-        Resolution::default()
     }
 }
 

@@ -109,7 +109,7 @@ pub trait Respond<R, P, E> {
     fn annotate(&self, response: &mut P, status: &Status);
 
     /// An error of the inner service.
-    fn inner_error(&self, error: E) -> Self::Error;
+    fn inner_error(error: E) -> Self::Error;
 }
 
 /// A refused request gets an [`Error`]. So it is by default.
@@ -130,7 +130,7 @@ impl<R, P, E> Respond<R, P, E> for AsError {
 
     fn annotate(&self, _: &mut P, _: &Status) {}
 
-    fn inner_error(&self, error: E) -> Error<E> {
+    fn inner_error(error: E) -> Error<E> {
         Error::inner(error)
     }
 }
@@ -164,7 +164,7 @@ where
         self.0.annotate(response.headers_mut(), status);
     }
 
-    fn inner_error(&self, error: E) -> E {
+    fn inner_error(error: E) -> E {
         error
     }
 }

@@ -13,11 +13,11 @@ use tower_service::Service;
 use paceline::limiter::{Limiter, Status};
 use paceline::policy::Decision;
 
-use super::admission::{Admission, Ask, AskRate, Blocked, Patience};
+use super::admission::{Admission, Ask, AskRate, Blocked, Patience, answered};
 use super::answer::{AsResponse, Respond};
-use super::failure::{Contained, FailureLog, Fault, OnFailure, catch};
+use super::failure::{FailureLog, Fault, OnFailure, catch};
 use super::refusal::RefusalKind;
-use super::terms::Terms;
+use super::terms::{Once, Terms};
 use super::{AsError, Refusal};
 
 /// What the layers have in common: all but the way in which a limit is asked. A service and its clones share one.
@@ -44,19 +44,18 @@ impl<T> Config<T, AsError> {
 
 impl<T, A> Config<T, A> {
     pub(super) fn map_terms<N>(self, map: impl FnOnce(T) -> N) -> Config<N, A> {
-        Config {
-            terms: map(self.terms),
-            answer: self.answer,
-            patience: self.patience,
-            on_failure: self.on_failure,
-            failures: self.failures,
-        }
+        self.map(|terms, answer| (map(terms), answer))
     }
 
     pub(super) fn answering<N>(self, answer: N) -> Config<T, AsResponse<N>> {
+        self.map(|terms, _| (terms, AsResponse::new(answer)))
+    }
+
+    fn map<N, B>(self, map: impl FnOnce(T, A) -> (N, B)) -> Config<N, B> {
+        let (terms, answer) = map(self.terms, self.answer);
         Config {
-            terms: self.terms,
-            answer: AsResponse::new(answer),
+            terms,
+            answer,
             patience: self.patience,
             on_failure: self.on_failure,
             failures: self.failures,
@@ -78,7 +77,7 @@ impl<T, A> Config<T, A> {
     {
         let mut fault = Fault::<Infallible>::KeyPanic;
         let limited = catch(|| {
-            if let Some(limit) = self.terms.limit(request)? {
+            if let Some(limit) = self.terms.limit(request, None)? {
                 fault = Fault::CostPanic;
                 let cost = self.terms.cost(request);
                 *admission = Some(Admission::new(ask(limit, cost)));
@@ -108,52 +107,14 @@ impl<T, A> Config<T, A> {
         let answer = match ready!(asked.poll(&self.patience, cx)) {
             Ok(guard) => {
                 pass.guard = Some(guard);
-                pass.status = self.answer.annotates().then(|| asked.status()).flatten();
+                let status = self.answer.annotates().then(|| asked.status());
+                pass.status = status.flatten().map(Box::new);
                 Ok(())
             }
             Err(blocked) => self.blocked(blocked),
         };
         *admission = None;
         Poll::Ready(answer)
-    }
-
-    /// Ready when the inner service was called, or the request is refused.
-    ///
-    /// The error is that of a service that does not become ready.
-    fn poll_call<Q, S, R>(
-        &self,
-        asking: &mut Asking<Q, S, R>,
-        pass: &mut Pass<Q::Guard>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Called<S, R>, A::Error>>
-    where
-        Q: Ask<Error: fmt::Display>,
-        S: Service<R>,
-        A: Respond<R, S::Response, S::Error>,
-    {
-        if let Err(refusal) = ready!(self.poll_pass(&mut asking.admission, pass, cx)) {
-            return Poll::Ready(Ok(Err(refusal)));
-        }
-        let ready = ready!(asking.inner.poll_ready(cx));
-        ready.map_err(|error| self.answer.inner_error(error))?;
-        let request = taken(&mut asking.request);
-        Poll::Ready(Ok(Ok(asking.inner.call(request))))
-    }
-
-    /// The response of the inner service, with what the limit has left if the response says that.
-    fn annotated<R, P, E>(
-        &self,
-        response: Result<P, E>,
-        status: Option<Status>,
-    ) -> Result<P, A::Error>
-    where
-        A: Respond<R, P, E>,
-    {
-        let mut response = response.map_err(|error| self.answer.inner_error(error))?;
-        if let Some(status) = status {
-            self.answer.annotate(&mut response, &status);
-        }
-        Ok(response)
     }
 
     fn blocked<E: fmt::Display>(&self, blocked: Blocked<E>) -> Result<(), Refusal> {
@@ -171,66 +132,65 @@ impl<T, A> Config<T, A> {
             OnFailure::Closed => Err(Refusal::new(RefusalKind::LimiterFailed)),
         }
     }
-}
 
-impl<T, A> Config<T, A> {
-    /// Asks the limit of the request without waiting. While the answer is under way, `admission` has the request.
-    ///
-    /// It does what [`admit`](Self::admit) and [`poll_pass`](Self::poll_pass) do, in one `catch` and without an [`Admission`], which
-    /// took most of the time of a request that passes.
-    fn ask_at_once<R, P, E>(
+    /// Asks the limit of the request once. `None`: the request has passed. Else it is refused, or it takes a handle, and with that an
+    /// [`Admission`], which costs more than all the rest of a request that passes.
+    fn ask_once<R, P, E>(
         &self,
         request: &R,
         pass: &mut Pass<()>,
-        admission: &mut Option<Admission<AskRate<T::Limit>>>,
-    ) -> Poll<Result<(), Refusal>>
+    ) -> Option<Result<Admission<AskRate<T::Limit>>, Refusal>>
     where
         T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
         A: Respond<R, P, E>,
     {
-        let (mut limit, mut cost) = (Contained::default(), 1);
-        let fault = Cell::new(Fault::<Infallible>::KeyPanic);
-        let asked = catch(|| {
-            let shared = self.terms.shared().and_then(Limiter::for_one_request);
-            let handle = shared.map_or_else(|| self.terms.limit(request), |limit| Ok(Some(limit)));
-            let Some(handle) = handle? else {
-                return Ok(Poll::Ready(Ok(Decision::Pass)));
-            };
-            let handle = limit.insert(handle);
-            fault.set(Fault::CostPanic);
-            cost = self.terms.cost(request);
-            fault.set(Fault::Panic);
-            Ok(handle.poll_try(cost, &mut Context::from_waker(Waker::noop())))
-        });
-        let decision = match asked {
-            Some(Ok(Poll::Ready(decision))) => decision.map_err(Fault::Error),
-            Some(Ok(Poll::Pending)) => {
-                *admission = Some(Admission::new(AskRate::of(limit, cost)));
-                return Poll::Pending;
-            }
-            Some(Err(bad)) => return Poll::Ready(Err(Refusal::new(RefusalKind::BadKey(bad)))),
-            None => return Poll::Ready(self.failed(&fault.into_inner())),
+        let (fault, known) = (Cell::new(Fault::<Infallible>::KeyPanic), Cell::new(None));
+        let (terms, all) = (&self.terms, self.answer.annotates());
+        let cost = || {
+            known.get().unwrap_or_else(|| {
+                fault.set(Fault::CostPanic);
+                let cost = terms.cost(request);
+                known.set(Some(cost));
+                fault.set(Fault::Panic);
+                cost
+            })
         };
-        if matches!(decision, Ok(Decision::Pass)) {
-            pass.status = self.answer.annotates().then(|| limit.status()).flatten();
-            return Poll::Ready(Ok(()));
-        }
-        let ask = AskRate::of(limit, cost);
-        let answer = ask.decided(decision, RefusalKind::TooSoon);
-        let answer = answer.map_err(|blocked| blocked.with_status(&ask));
-        Poll::Ready(answer.or_else(|blocked| self.blocked(blocked)))
+        let mut once: Once<'_> = (&cost, all, None, None);
+        let asked = catch(|| {
+            if let Some(limit) = terms.shared() {
+                once.3 = limit.try_once(cost(), all, &mut once.2);
+                if once.3.is_some() {
+                    return Ok(None);
+                }
+            }
+            let limit = terms.limit(request, Some(&mut once))?;
+            Ok(limit.map(|limit| (limit, cost())))
+        });
+        let refusal = match (asked, once.3) {
+            (Some(Ok(None)), None | Some(Decision::Pass)) => {
+                pass.status = once.2.map(Box::new);
+                return None;
+            }
+            (Some(Ok(None)), Some(decision)) => {
+                let refusal = answered(decision, cost(), RefusalKind::TooSoon).err()?;
+                refusal.with_status(once.2)
+            }
+            (Some(Ok(Some((limit, cost)))), _) => {
+                return Some(Ok(Admission::new(AskRate::new(limit, cost))));
+            }
+            (Some(Err(bad)), _) => Refusal::new(RefusalKind::BadKey(bad)),
+            (None, _) => self.failed(&fault.into_inner()).err()?,
+        };
+        Some(Err(refusal))
     }
 }
-
-/// The future of the inner service, or why it was not called.
-type Called<S, R> = Result<<S as Service<R>>::Future, Refusal>;
 
 /// What a request has that has passed.
 struct Pass<G> {
     /// What it holds while it is under way.
     guard: Option<G>,
     /// What the limit had left then, if the response says it.
-    status: Option<Status>,
+    status: Option<Box<Status>>,
 }
 
 impl<G> Pass<G> {
@@ -250,9 +210,8 @@ pin_project! {
         Q: Ask,
         S: Service<R>,
     {
-        config: Arc<Config<T, A>>,
         #[pin]
-        state: State<Q, S, R, S::Future>,
+        state: StateOf<Q, S, R, T, A>,
         // Dropped last: the request is under way until the future of the inner service is gone.
         pass: Pass<Q::Guard>,
     }
@@ -260,44 +219,53 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
-    enum State<Q, S, R, F> {
+    enum State<Q, S, R, F, C> {
         // Boxed, so that the future of a request that has passed is small.
         Asking {
-            asking: Box<Asking<Q, S, R>>,
+            asking: Box<Asking<Q, S, R, C>>,
         },
         Calling {
             #[pin]
             response: F,
+            // For a request that holds a guard, or whose response says what is left: only these count a reference.
+            config: Option<C>,
         },
         Refused {
-            refused: Option<Box<(R, Refusal)>>,
+            refused: Option<Box<(R, Refusal, C)>>,
         },
     }
 }
 
-struct Asking<Q, S, R> {
+struct Asking<Q, S, R, C> {
     /// Gone when the request has passed.
     admission: Option<Admission<Q>>,
     inner: S,
     request: Option<R>,
+    config: C,
 }
 
-type StateOf<Q, S, R> = State<Q, S, R, <S as Service<R>>::Future>;
+type StateOf<Q, S, R, T, A> = State<Q, S, R, <S as Service<R>>::Future, Arc<Config<T, A>>>;
 
-impl<Q, S, R, F> State<Q, S, R, F> {
-    fn asking(admission: Option<Admission<Q>>, inner: S, request: R) -> Self {
+impl<Q, S, R, F, C: Clone> State<Q, S, R, F, C> {
+    fn asking(config: &C, admission: Option<Admission<Q>>, inner: S, request: R) -> Self {
         Self::Asking {
             asking: Box::new(Asking {
                 admission,
                 inner,
                 request: Some(request),
+                config: config.clone(),
             }),
         }
     }
 
-    fn refused(request: R, refusal: Refusal) -> Self {
+    fn calling<G>(config: &C, pass: &Pass<G>, response: F) -> Self {
+        let config = pass.status.is_some().then(|| config.clone());
+        Self::Calling { response, config }
+    }
+
+    fn refused(config: &C, request: R, refusal: Refusal) -> Self {
         Self::Refused {
-            refused: Some(Box::new((request, refusal))),
+            refused: Some(Box::new((request, refusal, config.clone()))),
         }
     }
 }
@@ -318,18 +286,11 @@ where
     ) -> Self {
         let mut admission = None;
         let state = match config.admit(&request, ask, &mut admission) {
-            Ok(()) => State::asking(admission, inner, request),
-            Err(refusal) => State::refused(request, refusal),
+            Ok(()) => State::asking(config, admission, inner, request),
+            Err(refusal) => State::refused(config, request, refusal),
         };
-        Self::with(config, Pass::NONE, state)
-    }
-
-    fn with(config: &Arc<Config<T, A>>, pass: Pass<Q::Guard>, state: StateOf<Q, S, R>) -> Self {
-        Self {
-            config: Arc::clone(config),
-            pass,
-            state,
-        }
+        let pass = Pass::NONE;
+        Self { state, pass }
     }
 
     /// Ready with the response, and what the request holds.
@@ -347,26 +308,45 @@ where
         ended: impl FnOnce(&Config<T, A>, &Result<S::Response, S::Error>, &mut Q::Guard),
     ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
         let mut this = self.project();
-        let (config, pass) = (&**this.config, this.pass);
+        let pass = this.pass;
         loop {
             let next = match this.state.as_mut().project() {
-                StateProj::Asking { asking } => match ready!(config.poll_call(asking, pass, cx)) {
-                    Ok(Ok(response)) => State::Calling { response },
-                    Ok(Err(refusal)) => State::refused(taken(&mut asking.request), refusal),
-                    Err(error) => return Poll::Ready((Err(error), pass.guard.take())),
-                },
-                StateProj::Calling { response } => {
+                StateProj::Asking { asking } => {
+                    let config = &asking.config;
+                    match ready!(config.poll_pass(&mut asking.admission, pass, cx)) {
+                        Ok(()) => match ready!(asking.inner.poll_ready(cx)) {
+                            Ok(()) => State::Calling {
+                                response: asking.inner.call(taken(&mut asking.request)),
+                                config: Some(Arc::clone(config)),
+                            },
+                            Err(error) => {
+                                let error = A::inner_error(error);
+                                return Poll::Ready((Err(error), pass.guard.take()));
+                            }
+                        },
+                        Err(refusal) => State::refused(config, taken(&mut asking.request), refusal),
+                    }
+                }
+                StateProj::Calling { response, config } => {
                     let response = ready!(response.poll(cx));
-                    if let Some(guard) = &mut pass.guard {
+                    if let (Some(config), Some(guard)) = (&config, &mut pass.guard) {
                         ended(config, &response, guard);
                     }
-                    let response = config.annotated(response, pass.status);
-                    return Poll::Ready((response, pass.guard.take()));
+                    let response = response.map_err(A::inner_error);
+                    let Some(status) = pass.status.take() else {
+                        return Poll::Ready((response, pass.guard.take()));
+                    };
+                    let annotated = response.map(|mut response| {
+                        if let Some(config) = config {
+                            config.answer.annotate(&mut response, &status);
+                        }
+                        response
+                    });
+                    return Poll::Ready((annotated, pass.guard.take()));
                 }
                 StateProj::Refused { refused } => {
-                    let (request, refusal) = *taken(refused);
-                    let answer = config.answer.refuse(request, refusal);
-                    return Poll::Ready((answer, None));
+                    let (request, refusal, config) = *taken(refused);
+                    return Poll::Ready((config.answer.refuse(request, refusal), None));
                 }
             };
             this.state.set(next);
@@ -386,18 +366,26 @@ where
     where
         S: Clone,
     {
-        let (mut pass, mut admission) = (Pass::NONE, None);
-        let state = match config.ask_at_once(&request, &mut pass, &mut admission) {
-            Poll::Ready(Ok(())) => State::Calling {
-                response: inner.call(request),
-            },
-            Poll::Ready(Err(refusal)) => State::refused(request, refusal),
+        let mut pass = Pass::NONE;
+        let Some(asked) = config.ask_once(&request, &mut pass) else {
+            let state = State::calling(config, &pass, inner.call(request));
+            return Self { state, pass };
+        };
+        let mut admission = None;
+        let passed = asked.map(|asked| {
+            admission = Some(asked);
+            let cx = &mut Context::from_waker(Waker::noop());
+            config.poll_pass(&mut admission, &mut pass, cx)
+        });
+        let state = match passed.unwrap_or_else(|refusal| Poll::Ready(Err(refusal))) {
+            Poll::Ready(Ok(())) => State::calling(config, &pass, inner.call(request)),
+            Poll::Ready(Err(refusal)) => State::refused(config, request, refusal),
             Poll::Pending => {
                 let clone = inner.clone();
-                State::asking(admission, mem::replace(inner, clone), request)
+                State::asking(config, admission, mem::replace(inner, clone), request)
             }
         };
-        Self::with(config, pass, state)
+        Self { state, pass }
     }
 }
 

@@ -182,11 +182,8 @@ where
     }
 }
 
-impl<S, R, T, A, H> fmt::Debug for ConcurrencyFuture<S, R, T, A, H>
-where
-    S: Service<R>,
-    T: Terms<Request = R>,
-    T::Limit: Admit,
+impl<S: Service<R>, R, T: Terms<Request = R, Limit: Admit>, A, H> fmt::Debug
+    for ConcurrencyFuture<S, R, T, A, H>
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConcurrencyFuture").finish_non_exhaustive()

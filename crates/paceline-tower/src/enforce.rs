@@ -74,8 +74,7 @@ where
     type Future = LimitedFuture<S, R, T, A>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
-        let ready = self.inner.poll_ready(cx);
-        ready.map_err(|error| self.config.answer.inner_error(error))
+        self.inner.poll_ready(cx).map_err(A::inner_error)
     }
 
     fn call(&mut self, request: R) -> LimitedFuture<S, R, T, A> {

@@ -173,11 +173,6 @@ impl<L> Contained<L> {
         }
     }
 
-    /// The handle, to be asked in a `catch`. If it panics there, it must not be asked again.
-    pub(super) fn insert(&mut self, handle: L) -> &mut L {
-        self.handle.insert(handle)
-    }
-
     /// `None` if it panics, or has panicked before.
     fn ask<T>(&mut self, ask: impl FnOnce(&mut L) -> T) -> Option<T> {
         let handle = self.handle.as_mut()?;
@@ -206,13 +201,6 @@ impl<L> Contained<L> {
     }
 }
 
-impl<L> Default for Contained<L> {
-    /// No handle yet.
-    fn default() -> Self {
-        Self { handle: None }
-    }
-}
-
 impl<L: Limiter> Limiter for Contained<L> {
     type Error = Fault<L::Error>;
 
@@ -226,14 +214,6 @@ impl<L: Limiter> Limiter for Contained<L> {
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Self::Error>> {
         self.poll(|limiter| limiter.poll_try(cost, cx))
-    }
-
-    fn poll_open(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>> {
-        self.poll(|limiter| limiter.poll_open(cost, cx))
     }
 
     fn give_up(&mut self) {

@@ -351,7 +351,7 @@ impl<T> Config<T> {
     where
         T: Terms<Request = R>,
     {
-        let limit = catch(|| self.terms.limit(request));
+        let limit = catch(|| self.terms.limit(request, None));
         if limit.is_none() {
             self.failures.note(&Fault::<Infallible>::KeyPanic);
         }

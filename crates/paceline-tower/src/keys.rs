@@ -1,3 +1,6 @@
+use core::str;
+use std::borrow::Cow;
+
 use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, Request, Uri};
@@ -26,7 +29,7 @@ use http::{HeaderMap, HeaderName, Request, Uri};
 #[track_caller]
 pub fn header_key<B>(name: &'static str) -> impl Fn(&Request<B>) -> Option<String> + Clone {
     let name = header_named(name);
-    move |request| value(request.headers(), &name)
+    move |request| value(request.headers(), &name).map(Cow::into_owned)
 }
 
 /// An extension as the key of a request, such as the user that a layer in front has found; for
@@ -78,10 +81,11 @@ pub(super) fn header_named(name: &str) -> HeaderName {
     header
 }
 
-pub(super) fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
-    let value = headers.get(name)?;
-    let lossy = |_| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    Some(value.to_str().map_or_else(lossy, str::to_owned))
+#[inline]
+pub(super) fn value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, str>> {
+    let value = headers.get(name)?.as_bytes();
+    let lossy = |_| String::from_utf8_lossy(value);
+    Some(str::from_utf8(value).map_or_else(lossy, Cow::Borrowed))
 }
 
 fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {

@@ -33,21 +33,20 @@ pub struct LimitLayer<K, T, A = AsError> {
 
 impl<K, T> LimitLayer<K, T> {
     pub(super) fn with(terms: T, patience: Patience) -> Self {
-        Self {
-            config: Config::new(terms, patience),
-            kind: PhantomData,
-        }
+        Self::of(Config::new(terms, patience))
     }
 }
 
 impl<K, T, A> LimitLayer<K, T, A> {
+    const fn of(config: Config<T, A>) -> Self {
+        let kind = PhantomData;
+        Self { config, kind }
+    }
+
     /// Answers refused requests with HTTP responses, instead of an error. The error is that of the inner service then.
     #[must_use]
     pub fn answering<N>(self, answer: N) -> LimitLayer<K, T, AsResponse<N>> {
-        LimitLayer {
-            config: self.config.answering(answer),
-            kind: PhantomData,
-        }
+        LimitLayer::of(self.config.answering(answer))
     }
 
     /// [`answering`](Self::answering), with a closure.
@@ -73,10 +72,7 @@ impl<K, T, A> LimitLayer<K, T, A> {
     }
 
     pub(super) fn map_terms<N>(self, map: impl FnOnce(T) -> N) -> LimitLayer<K, N, A> {
-        LimitLayer {
-            config: self.config.map_terms(map),
-            kind: PhantomData,
-        }
+        LimitLayer::of(self.config.map_terms(map))
     }
 
     pub(super) const fn terms(&self) -> &T {
@@ -84,10 +80,7 @@ impl<K, T, A> LimitLayer<K, T, A> {
     }
 
     pub(super) fn of_kind<N>(self) -> LimitLayer<N, T, A> {
-        LimitLayer {
-            config: self.config,
-            kind: PhantomData,
-        }
+        LimitLayer::of(self.config)
     }
 
     pub(super) const fn patience(&mut self) -> &mut Patience {
@@ -337,11 +330,8 @@ where
     }
 }
 
-impl<S, R, T, A> fmt::Debug for LimitedFuture<S, R, T, A>
-where
-    S: Service<R>,
-    T: Terms<Request = R>,
-    T::Limit: Limiter,
+impl<S: Service<R>, R, T: Terms<Request = R, Limit: Limiter>, A> fmt::Debug
+    for LimitedFuture<S, R, T, A>
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimitedFuture").finish_non_exhaustive()

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use http::Request;
 
-use paceline::limiter::Limits;
+use paceline::limiter::{Limits, Status};
+use paceline::policy::Decision;
 
 use super::keys::{header_named, value};
 
@@ -43,9 +44,12 @@ enum LimitOf<R, L> {
     Each(Arc<LimitFn<R, L>>, Option<&'static str>),
 }
 
-type LimitFn<R, L> = dyn Fn(&R) -> Result<Option<L>, BadKey> + Send + Sync;
+type LimitFn<R, L> = dyn Fn(&R, Option<&mut Once<'_>>) -> Result<Option<L>, BadKey> + Send + Sync;
 
 type CostFn<R> = dyn Fn(&R) -> u32 + Send + Sync;
+
+/// A request that asks once: what [`try_once`](paceline::limiter::Limiter::try_once) takes, and its answer if there is one.
+pub(super) type Once<'a> = (&'a dyn Fn() -> u32, bool, Option<Status>, Option<Decision>);
 
 impl<R, L> For<R, L> {
     /// One limit for all requests.
@@ -65,10 +69,20 @@ impl<R, L> For<R, L> {
     where
         M: Limits<K, Limit = L> + Send + Sync + 'static,
     {
-        Self::each(move |request| {
-            let limit = key(request).map(|key| limits.at(key).map_err(|_| BadKey::default()));
-            limit.transpose()
-        })
+        let limit = move |request: &R, once: Option<&mut Once<'_>>| {
+            let Some(key) = key(request) else {
+                return Ok(None);
+            };
+            if let Some((cost, all, left, answer)) = once {
+                *answer = limits.try_at(&key, cost(), *all, left);
+                if answer.is_some() {
+                    return Ok(None);
+                }
+            }
+            limits.at(key).map(Some).map_err(|_| BadKey::default())
+        };
+        let limit = LimitOf::Each(Arc::new(limit), None);
+        Self { limit, cost: None }
     }
 
     /// A rule of your own: the limit of each request. `None` is a request without a key.
@@ -103,6 +117,7 @@ impl<R, L> For<R, L> {
     /// ```
     #[must_use]
     pub fn each(limit: impl Fn(&R) -> Result<Option<L>, BadKey> + Send + Sync + 'static) -> Self {
+        let limit = move |request: &R, _: Option<&mut Once<'_>>| limit(request);
         let limit = LimitOf::Each(Arc::new(limit), None);
         Self { limit, cost: None }
     }
@@ -116,10 +131,16 @@ impl<R, L> For<R, L> {
     {
         if let LimitOf::Each(limit, header) = self.limit {
             let missing = BadKey::of(header, true);
-            let limit = move |request: &R| match (limit(request)?, &rule) {
-                (None, OnMissingKey::Refuse) => Err(missing),
-                (None, OnMissingKey::Share(shared)) => Ok(Some(shared.clone())),
-                (found, _) => Ok(found),
+            let limit = move |request: &R, mut once: Option<&mut Once<'_>>| {
+                let found = limit(request, once.as_deref_mut())?;
+                let is_answered = once.is_some_and(|(.., answer)| answer.is_some());
+                match &rule {
+                    OnMissingKey::Refuse if found.is_none() && !is_answered => Err(missing),
+                    OnMissingKey::Share(shared) if !is_answered => {
+                        Ok(found.or_else(|| Some(shared.clone())))
+                    }
+                    _ => Ok(found),
+                }
             };
             self.limit = LimitOf::Each(Arc::new(limit), header);
         }
@@ -174,9 +195,18 @@ impl<B, L> For<Request<B>, L> {
         M: Limits<String, Limit = L> + Send + Sync + 'static,
     {
         let header = header_named(name);
-        let limit = move |request: &Request<B>| {
-            let limit = value(request.headers(), &header).map(|key| limits.at(key));
-            limit.transpose().map_err(|_| BadKey::in_header(name))
+        let limit = move |request: &Request<B>, once: Option<&mut Once<'_>>| {
+            let Some(key) = value(request.headers(), &header) else {
+                return Ok(None);
+            };
+            if let Some((cost, all, left, answer)) = once {
+                *answer = limits.try_as(&*key, cost(), *all, left);
+                if answer.is_some() {
+                    return Ok(None);
+                }
+            }
+            let limit = limits.at(key.into_owned());
+            limit.map(Some).map_err(|_| BadKey::in_header(name))
         };
         let limit = LimitOf::Each(Arc::new(limit), Some(name));
         Self { limit, cost: None }
@@ -187,10 +217,10 @@ impl<R, L> Terms for For<R, L> {
     type Request = R;
     type Limit = L;
 
-    fn limit(&self, request: &R) -> Result<Option<L>, BadKey> {
+    fn limit(&self, request: &R, once: Option<&mut Once<'_>>) -> Result<Option<L>, BadKey> {
         match &self.limit {
             LimitOf::All(limit, clone) => Ok(Some(clone(limit))),
-            LimitOf::Each(limit, _) => limit(request),
+            LimitOf::Each(limit, _) => limit(request, once),
         }
     }
 
@@ -231,18 +261,24 @@ pub trait Terms {
     /// A handle on the limit of one request.
     type Limit;
 
-    /// A handle on the limit of this request. `None`: it is not limited.
+    /// A handle on the limit of this request. `None`: it is not limited, or the limit has answered a request that asks `once`.
     ///
     /// # Errors
     ///
     /// If the key of the request cannot be used.
-    fn limit(&self, request: &Self::Request) -> Result<Option<Self::Limit>, BadKey>;
+    fn limit(
+        &self,
+        request: &Self::Request,
+        once: Option<&mut Once<'_>>,
+    ) -> Result<Option<Self::Limit>, BadKey>;
 
     /// What the request costs.
     fn cost(&self, request: &Self::Request) -> u32;
 
     /// The limit, if all requests have the same.
-    fn shared(&self) -> Option<&Self::Limit>;
+    fn shared(&self) -> Option<&Self::Limit> {
+        None
+    }
 }
 
 /// What happens to a request without a key: see [`on_missing_key`](super::LimitLayer::on_missing_key).

@@ -79,7 +79,17 @@ async fn everything_is_forwarded() {
     assert_eq!(asked, Ok(Decision::Pass));
     assert_eq!(limit.shadowed(), Some(wait(1_000)));
     assert!(!limit.is_out_of_reach());
-    assert!(DynLimiter::new(shared).for_one_request().is_some());
+    let mut left = None;
+    assert_eq!(
+        limit.try_once(1, true, &mut left),
+        None,
+        "a switch needs a handle"
+    );
+    let another = DynLimiter::new(shared.clone());
+    assert_eq!(another.try_once(1, false, &mut left), Some(Decision::Pass));
+    assert_eq!(left, None);
+    assert_eq!(another.try_once(1, true, &mut left), Some(Decision::Pass));
+    assert_eq!(left, shared.status());
     let open = poll_fn(|cx| limit.poll_open(1, cx)).await;
     assert_eq!(open, Ok(Decision::Pass));
 }

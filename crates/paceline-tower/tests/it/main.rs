@@ -11,6 +11,7 @@ mod enforce;
 mod failures;
 mod feedback;
 mod keys;
+mod lent;
 mod names;
 mod pace;
 mod problem;
