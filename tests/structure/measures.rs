@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_611, 20_611),
+        lines: at_most(20_614, 20_614),
         types: at_most(317, 317),
     },
     Crate {
