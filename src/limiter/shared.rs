@@ -93,8 +93,8 @@ impl<P: Policy> Deref for LimitHandle<P> {
 /// **A crowd.** Where 16 requests or more wait at a [`TokenBucket`](crate::policy::TokenBucket), several pass at one wake-up, which
 /// takes less processor time. The first of them is woken later than its permits are due: by half of the time from then until the
 /// bucket would be full, and by 0.5 ms at most. The rate stays the same, and no request passes early.
-/// [`with_resolution(Resolution::Exact)`](Self::with_resolution) switches this off. It is off on tokio's paused clock, for a bucket
-/// with a burst of 1, and for all other policies.
+/// [`with_resolution(Resolution::Exact)`](Self::with_resolution) switches this off. It is off where no timer is exact, on tokio's
+/// paused clock, for a bucket with a burst of 1, and for all other policies.
 ///
 /// **Head-of-line timeout.** A stream or task whose permits are due and that is not polled, because its owner is busy elsewhere,
 /// does not block the others: when it has let its turn go by for 10 ms, the next waiter may pass before it. It keeps its

@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_774, 20_774),
+        lines: at_most(20_777, 20_777),
         types: at_most(318, 318),
     },
     Crate {
