@@ -27,6 +27,7 @@ pub(crate) use hot::Hot;
 pub(crate) use in_redis::{Bucket, Caller, Keys, Meeting, Stored, connection};
 pub(crate) use keyed::{Keyed, KeyedLimit};
 pub(crate) use paced::{Paced, Tape};
+pub(crate) use paceline::MILLIS_ACQUIRE;
 pub(crate) use proxies::{Bind, Place, Proxy, Running, service};
 pub(crate) use served::KeyedService;
 pub(crate) use sites::Site;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use ::paceline::limiter;
 use ::paceline::policy::{Interval, Policy, TokenBucket};
 use ::paceline::prelude::*;
-use ::paceline::time::Rate;
+use ::paceline::time::{Rate, Resolution};
 
 use super::crowd::{Bound, Contended, Ticket};
 use super::keyed::{Ask, Keyed};
@@ -75,6 +75,22 @@ pub(crate) const SHARED_ACQUIRE: Contended = Contended {
     run: |crowd, bound| {
         crowd.gather(
             bucket(bound).shared(),
+            |limit, mut ticket: Ticket| async move {
+                while ticket.goes_on() {
+                    assert!(ticket.wait(limit.acquire(1)).await.is_ok());
+                }
+            },
+        )
+    },
+};
+
+/// It waits for tokio's timer, as a task that refills a semaphore does.
+pub(crate) const MILLIS_ACQUIRE: Contended = Contended {
+    name: "paceline Shared::acquire, Millis",
+    waits: true,
+    run: |crowd, bound| {
+        crowd.gather(
+            bucket(bound).shared().with_resolution(Resolution::Millis),
             |limit, mut ticket: Ticket| async move {
                 while ticket.goes_on() {
                     assert!(ticket.wait(limit.acquire(1)).await.is_ok());

@@ -53,7 +53,7 @@ pub(super) const KEYED: Words = Words {
 pub(super) const CONTENTION: Words = Words {
     title: "Many tasks at once",
     question: "A limit that does not bind, asked by 1 to 8 tasks on two threads as fast as they can (keyed ones: each task its own key). \
-               Then all tasks wait at once, and are served at a rate; the semaphore is refilled by a task.",
+               Then all tasks wait at once, and are served at a rate (medians of three); the semaphore is refilled by a task.",
     metrics: &[
         metric(
             "ns a permit",
@@ -88,6 +88,6 @@ pub(super) const CONTENTION: Words = Words {
     }),
     why: "`governor` has no queue: a limit is one atomic number, which is quicker to ask than a lock, and waiting tasks ask again and \
           again, in no order. `paceline` has a queue behind a lock, in order of arrival, for requests of any cost. Before it is the \
-          prefetch of a large burst, which is one atomic number too. A waiter that is next polls the clock until its instant has come; \
-          a refilling task wakes many waiters at once.",
+          prefetch of a large burst, which is one atomic number too. A waiter that is next polls the clock until its instant has come, \
+          and in a crowd several pass at one wake-up; a refilling task wakes many waiters at once. `Millis` waits for tokio's timers, too.",
 };
