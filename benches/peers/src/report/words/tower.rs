@@ -61,10 +61,9 @@ pub(super) const TOWER: Words = Words {
     }),
     why: "`RateLimit` of one caller reads the clock once in a window. In a `Buffer` each request goes through two channels. \
           `tower_governor` asks one atomic number, or a map of them, and reads the time stamp counter; for each refusal it makes a new \
-          clock, which in a virtual machine takes longer than all the rest. `EnforceLayer` asks any limiter, one on a server too. So each \
-          request gets a handle of the limit and a place in the future for the request, and a panic of the limiter is caught. A refusal \
-          also says what the limit has left.\n\n\
+          clock, which in a virtual machine takes longer than all the rest. `EnforceLayer` asks any limiter, one \
+          on a server too, reads tokio's clock, and catches a panic of the limiter. A refusal also says what the limit has left.\n\n\
           `ConcurrencyLimit` takes its permit in `poll_ready`, so a clone that is ready and idle blocks another. `ConcurrencyLayer` keeps the \
-          request in its future until there is a permit, and gives the permit back at the end of the body. Over HTTP the headers on \
+          request in its future, on the heap, until there is a permit, and gives the permit back at the end of the body. Over HTTP the headers on \
           each success are the dearest part of a layer.",
 };
