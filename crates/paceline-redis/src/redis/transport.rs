@@ -53,8 +53,9 @@ impl Transport {
         args: impl ToRedisArgs,
     ) -> Result<T, Failure> {
         let call = |command: &str, script: &str| {
-            let mut call = cmd(command);
-            call.arg(script).arg(keys.len());
+            // About what a decision takes for each key, so that the buffers do not grow.
+            let mut call = Cmd::with_capacity(keys.len() + 5, 128 + 160 * keys.len());
+            call.arg(command).arg(script).arg(keys.len());
             for key in keys {
                 call.arg(key.as_ref());
             }

@@ -311,7 +311,8 @@ impl<S: Store> BatcherTask<S> {
 
     /// Takes sources until a call is full or none is ready, and sends the call.
     fn send(&mut self, now: Tick) {
-        let (mut sources, mut asks) = (Vec::new(), Vec::new());
+        let most = self.calls.room().min(self.ready.len());
+        let (mut sources, mut asks) = (Vec::with_capacity(most), Vec::with_capacity(most));
         // A call for leases takes its part of the room at once.
         while asks.len() < self.calls.room()
             && let Some(source) = self.ready.pop_front()

@@ -70,37 +70,44 @@ if known_epoch == 0 and ARGV[2] then may_be_lost(0) end
 local LOG_HEAD, FEW_ENTRIES = 41, 16
 
 -- The time of an entry, from 0, and the sum of the permits up to it.
-local function entry_of_log(key, number)
-  local from = LOG_HEAD + 16 * number
-  return from_bytes('<dd', call('GETRANGE', key, from, from + 15))
-end
-
--- The first entry between these numbers that is later than 'time', or whose sum is at least that; 'last' if there is none.
-local function find_in_log(key, first, last, time, least)
-  while first < last do
-    local middle = (first + last - fmod(first + last, 2)) / 2
-    local its_time, its_sum = entry_of_log(key, middle)
-    if its_time > time and its_sum >= least then last = middle else first = middle + 1 end
-  end
-  return first
-end
-
+local entry_of_log
+-- The first entry between two numbers that is later than a time, and whose sum is at least another; the second number if none is.
+local find_in_log
 -- Writes a log whose latest entry is that of 'at'. 'lives' is its new lifetime in milliseconds, or nil. 'kept' is how it begins, as
 -- far as that was read. Where few entries count, or most are dead, it is written anew, without the dead ones.
-local function write_log(key, kept, at, dies, lives, before, sum, dead, entries)
-  local latest = entries > 0 and to_bytes('<dd', at, sum) or ''
-  local live = entries - dead
-  if live > FEW_ENTRIES and live > dead then
-    call('SETRANGE', key, '0', to_bytes('<BddddI4I4', 4, at, dies, before, sum, dead, entries))
-    call('SETRANGE', key, LOG_HEAD + 16 * (entries - 1), latest)
-    if lives then call('PEXPIRE', key, lives) end
-    return
+local write_log
+
+-- Calls without a log are spared the functions.
+if mode > 0 then
+  function entry_of_log(key, number)
+    local from = LOG_HEAD + 16 * number
+    return from_bytes('<dd', call('GETRANGE', key, from, from + 15))
   end
-  local from, to = LOG_HEAD + 16 * dead, LOG_HEAD + 16 * (entries - 1)
-  local rest = ''
-  if from < to then rest = #kept >= to and kept:sub(from + 1, to) or call('GETRANGE', key, from, to - 1) end
-  local log = to_bytes('<BddddI4I4', 4, at, dies, before, sum, 0, live) .. rest .. latest
-  if lives then call('SET', key, log, 'PX', lives) else call('SET', key, log, 'KEEPTTL') end
+
+  function find_in_log(key, first, last, time, least)
+    while first < last do
+      local middle = (first + last - fmod(first + last, 2)) / 2
+      local its_time, its_sum = entry_of_log(key, middle)
+      if its_time > time and its_sum >= least then last = middle else first = middle + 1 end
+    end
+    return first
+  end
+
+  function write_log(key, kept, at, dies, lives, before, sum, dead, entries)
+    local latest = entries > 0 and to_bytes('<dd', at, sum) or ''
+    local live = entries - dead
+    if live > FEW_ENTRIES and live > dead then
+      call('SETRANGE', key, '0', to_bytes('<BddddI4I4', 4, at, dies, before, sum, dead, entries))
+      call('SETRANGE', key, LOG_HEAD + 16 * (entries - 1), latest)
+      if lives then call('PEXPIRE', key, lives) end
+      return
+    end
+    local from, to = LOG_HEAD + 16 * dead, LOG_HEAD + 16 * (entries - 1)
+    local rest = ''
+    if from < to then rest = #kept >= to and kept:sub(from + 1, to) or call('GETRANGE', key, from, to - 1) end
+    local log = to_bytes('<BddddI4I4', 4, at, dies, before, sum, 0, live) .. rest .. latest
+    if lives then call('SET', key, log, 'PX', lives) else call('SET', key, log, 'KEEPTTL') end
+  end
 end
 
 -- Of several keys all states are read at once, which for a key of another type reads nothing. What was read is not used for a key
