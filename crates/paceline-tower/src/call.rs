@@ -163,8 +163,11 @@ impl<T, A> Config<T, A> {
             {
                 return Ok((None, Some(answer)));
             }
-            let limit = terms.limit(request, Some(&mut once))?;
-            Ok((limit.map(|limit| (limit, cost())), once.3))
+            let limit = terms.limit(request, Some(&mut once));
+            if once.3.is_some() {
+                return Ok((None, once.3));
+            }
+            Ok((limit?.map(|limit| (limit, cost())), None))
         });
         let refusal = match asked {
             Some(Ok((None, None | Some(Decision::Pass)))) => {
