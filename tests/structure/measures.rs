@@ -41,7 +41,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline-tower",
         folder: "crates/paceline-tower/src",
-        lines: at_most(3_099, 3_099),
+        lines: at_most(3_101, 3_101),
         types: at_most(77, 77),
     },
 ];

@@ -69,7 +69,11 @@ enum Command {
         policy: String,
     },
     /// Counts the instructions that the sidecar takes for a request, and fails if they are more than its ceiling.
-    Ceiling,
+    Ceiling {
+        /// Those of the layers, and not that of the sidecar. This program has to be built with `--release` for that.
+        #[arg(long)]
+        layers: bool,
+    },
     /// Draws a page again from its stored figures.
     Draw {
         #[arg(long, default_value = PAGE)]
@@ -125,7 +129,8 @@ fn run(command: Command) -> io::Result<()> {
             seconds,
             policy,
         } => sections::alone_herd(&url, keys, seconds, &policy),
-        Command::Ceiling => sections::sidecar_ceiling(),
+        Command::Ceiling { layers: true } => sections::layer_ceilings(),
+        Command::Ceiling { layers: false } => sections::sidecar_ceiling(),
         Command::Draw { into } => report::write(&stored(&into)?, &into),
     }
 }

@@ -33,16 +33,40 @@ pub(super) fn add_to(notes: &mut Notes, all: &[Hot], cost: &str, extent: Extent)
     }
     for hot in &all[..extent.pick(all.len(), 1)] {
         notes.begin(hot.part.name());
-        let counted = (|| -> io::Result<f64> {
-            let (few, many) = (counted(hot, FEW)?, counted(hot, MANY)?);
-            if few == 0.0 {
-                return Err(io::Error::other("nothing was counted: no symbols?"));
-            }
-            Ok((many - few) / (MANY - FEW) as f64)
-        })();
-        let counted = counted.map_err(|error| error.to_string());
+        let counted = each(hot).map_err(|error| error.to_string());
         notes.add(cost, hot.name, "instructions", counted);
     }
+}
+
+/// Rows of the library, and how many instructions they may take above the bare row of their part. A regression is more than this,
+/// with a little room above what was measured when it was set.
+const CEILINGS: [(&str, &str, f64); 2] = [
+    ("one limit for all requests, passed", ENFORCE, 450.0),
+    ("a limit for each key, passed", ENFORCE, 1_290.0),
+];
+
+const ENFORCE: &str = "paceline EnforceLayer";
+
+/// Fails if a row takes more than its ceiling.
+pub(crate) fn ceilings() -> io::Result<()> {
+    for (part, name, ceiling) in CEILINGS {
+        let above_bare = each(named(part, name)?)? - each(named(part, "bare service")?)?;
+        println!("{above_bare:.0} instructions, at most {ceiling:.0}: {name}, {part}");
+        if above_bare > ceiling {
+            let error = format!("{above_bare:.0} instructions are too many: {name}, {part}");
+            return Err(io::Error::other(error));
+        }
+    }
+    Ok(())
+}
+
+/// How many an element takes.
+fn each(hot: &Hot) -> io::Result<f64> {
+    let (few, many) = (counted(hot, FEW)?, counted(hot, MANY)?);
+    if few == 0.0 {
+        return Err(io::Error::other("nothing was counted: no symbols?"));
+    }
+    Ok((many - few) / (MANY - FEW) as f64)
 }
 
 fn counted(hot: &Hot, count: u64) -> io::Result<f64> {
@@ -71,12 +95,16 @@ pub(super) fn collected(said: &str) -> Option<f64> {
 
 /// What such a process does.
 pub(crate) fn alone(part: &str, name: &str, count: u64) -> io::Result<()> {
-    let mut all = HOT.iter().chain(SERVED.iter());
-    let hot = all.find(|hot| hot.part.name() == part && hot.name == name);
-    let hot = hot.ok_or_else(|| io::Error::other(format!("no such contender: `{name}`")))?;
+    let hot = named(part, name)?;
     runtime().block_on(async { (hot.run)(WARM_UP).await });
     elements_to_count(hot, count);
     Ok(())
+}
+
+fn named(part: &str, name: &str) -> io::Result<&'static Hot> {
+    let mut all = HOT.iter().chain(SERVED.iter());
+    let hot = all.find(|hot| hot.part.name() == part && hot.name == name);
+    hot.ok_or_else(|| io::Error::other(format!("no such contender: `{name}`")))
 }
 
 #[inline(never)]
