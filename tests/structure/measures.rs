@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(203 * 1024 + 1073, 203 * 1024 + 1073),
+        ceiling: at_most(203 * 1024 + 512, 203 * 1024 + 512),
         measure: markdown,
     },
     Limit {

@@ -41,7 +41,12 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
             }
             for (contender, rounds) in PACED.iter().zip(rounds) {
                 let pacing = Pacing::median(rounds);
-                note(&mut notes, contender.name, (name, micros as f64), &pacing);
+                note(
+                    &mut notes,
+                    contender.name,
+                    (name, 1e6 / micros as f64),
+                    &pacing,
+                );
             }
         }
     }

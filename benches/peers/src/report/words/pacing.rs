@@ -45,7 +45,7 @@ pub(super) const PRECISION: Words = Words {
         metric: SHARE,
         part: ONE,
         shape: Shape::Lines {
-            x: "interval in µs",
+            x: "emissions that are allowed in a second",
             is_y_log: false,
         },
     }),
