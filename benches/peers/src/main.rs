@@ -70,9 +70,9 @@ enum Command {
     },
     /// Counts the instructions that the sidecar takes for a request, and fails if they are more than its ceiling.
     Ceiling {
-        /// Those of the layers, and not that of the sidecar. This program has to be built with `--release` for that.
+        /// Those of the library, and not that of the sidecar. This program has to be built with `--release` for that.
         #[arg(long)]
-        layers: bool,
+        library: bool,
     },
     /// Draws a page again from its stored figures.
     Draw {
@@ -129,8 +129,8 @@ fn run(command: Command) -> io::Result<()> {
             seconds,
             policy,
         } => sections::alone_herd(&url, keys, seconds, &policy),
-        Command::Ceiling { layers: true } => sections::layer_ceilings(),
-        Command::Ceiling { layers: false } => sections::sidecar_ceiling(),
+        Command::Ceiling { library: true } => sections::library_ceilings(),
+        Command::Ceiling { library: false } => sections::sidecar_ceiling(),
         Command::Draw { into } => report::write(&stored(&into)?, &into),
     }
 }

@@ -23,7 +23,7 @@ mod tower_resilience;
 use std::sync::LazyLock;
 
 pub(crate) use crowd::{Bound, Contended, Crowd, Gathered};
-pub(crate) use hot::Hot;
+pub(crate) use hot::{Hot, Part};
 pub(crate) use in_redis::{Bucket, Caller, Keys, Meeting, Stored, connection};
 pub(crate) use keyed::{Keyed, KeyedLimit};
 pub(crate) use paced::{Paced, Tape};

@@ -21,7 +21,7 @@ mod virtual_time;
 mod wrk;
 
 pub(crate) use self::redis::alone as alone_herd;
-pub(crate) use instructions::{alone as alone_hot, ceilings as layer_ceilings};
+pub(crate) use instructions::{alone as alone_hot, ceilings as library_ceilings};
 pub(crate) use sidecar::ceiling as sidecar_ceiling;
 pub(crate) use virtual_time::alone as alone_virtual;
 
