@@ -205,7 +205,7 @@ impl<K> FairClients<K> {
 
 /// What needs the key.
 impl<K: Hash + Eq + Clone> FairClients<K> {
-    /// Asks for a request that does not wait, and counts it if it is refused. With the slot of its client, if that was asked now.
+    /// Asks for a request that does not wait, and counts it if it is refused. A decision of the account comes with its slot and time.
     #[inline]
     pub(super) fn try_ask<Q: AsKey<K> + ?Sized>(
         &mut self,
@@ -536,7 +536,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         self.paused(status, now)
     }
 
-    /// What a client has left that was asked now.
+    /// What a client has left right after a decision.
     pub(super) fn status_at(&self, slot: u32, now: Tick) -> Status {
         self.paused(status_of(&self.accounts, slot, now), now)
     }

@@ -7,7 +7,7 @@ use ::paceline::policy::{Interval, Policy, TokenBucket};
 use ::paceline::prelude::*;
 use ::paceline::time::{Rate, Resolution};
 
-use super::crowd::{Bound, Contended, Ticket};
+use super::crowd::{Bound, Contended, Crowd, Gathering, Ticket};
 use super::keyed::{Ask, Keyed};
 use super::paced::{Paced, drain, source};
 
@@ -72,16 +72,7 @@ where
 pub(crate) const SHARED_ACQUIRE: Contended = Contended {
     name: "paceline Shared::acquire",
     waits: true,
-    run: |crowd, bound| {
-        crowd.gather(
-            bucket(bound).shared(),
-            |limit, mut ticket: Ticket| async move {
-                while ticket.goes_on() {
-                    assert!(ticket.wait(limit.acquire(1)).await.is_ok());
-                }
-            },
-        )
-    },
+    run: |crowd, bound| acquired(crowd, bucket(bound).shared()),
 };
 
 /// It waits for tokio's timer, as a task that refills a semaphore does.
@@ -89,16 +80,18 @@ pub(crate) const MILLIS_ACQUIRE: Contended = Contended {
     name: "paceline Shared::acquire, Millis",
     waits: true,
     run: |crowd, bound| {
-        crowd.gather(
-            bucket(bound).shared().with_resolution(Resolution::Millis),
-            |limit, mut ticket: Ticket| async move {
-                while ticket.goes_on() {
-                    assert!(ticket.wait(limit.acquire(1)).await.is_ok());
-                }
-            },
-        )
+        let limit = bucket(bound).shared();
+        acquired(crowd, limit.with_resolution(Resolution::Millis))
     },
 };
+
+fn acquired(crowd: Crowd, limit: limiter::Shared<TokenBucket>) -> Gathering {
+    crowd.gather(limit, |limit, mut ticket: Ticket| async move {
+        while ticket.goes_on() {
+            assert!(ticket.wait(limit.acquire(1)).await.is_ok());
+        }
+    })
+}
 
 pub(crate) const SHARED_TRY: Contended = Contended {
     name: "paceline Shared::try_acquire",

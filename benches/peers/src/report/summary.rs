@@ -49,7 +49,7 @@ const ROWS: &[Row] = &[
             "ns more than bare",
         ),
     )
-    .since("a rate above zero needs the time, or a count of what is prefetched"),
+    .since("no item is lost whatever the limit does, and other tasks have their turn"),
     least(
         "ns a call that waits in line if it must",
         ("hot", "a call that would wait", "an element", "ns"),
@@ -64,7 +64,7 @@ const ROWS: &[Row] = &[
         "polls a grant, 1,000 waiters",
         ("contention", "", "polls a grant", "1,000 waiters, 10 a ms"),
     )
-    .since("a grant comes at its instant, and not at the next millisecond"),
+    .since("by default a grant comes at its instant, and not at the next millisecond"),
     least(
         "µs of processor time a grant, 1,000 waiters",
         (
@@ -74,7 +74,7 @@ const ROWS: &[Row] = &[
             "1,000 waiters, 10 a ms",
         ),
     )
-    .since("a grant comes at its instant, and not at the next millisecond"),
+    .since("by default a grant comes at its instant, and not at the next millisecond"),
     least(
         "ns a decision, a million keys",
         ("keyed", "", "ns a decision", "known, passes"),
@@ -93,7 +93,7 @@ const ROWS: &[Row] = &[
         "µs a decision in Redis, 1 caller",
         ("redis", "", "µs a decision, median", "1 caller"),
     )
-    .since("the time is the server's, in microseconds, and a lost state is found"),
+    .since("each request has a deadline, after which the outage policy decides"),
     decisions(
         "thousand decisions a second in Redis, 64 callers, own keys",
         "64 callers, own keys",
