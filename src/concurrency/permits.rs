@@ -830,7 +830,7 @@ impl Limiter for PermitQueue<'_> {
         {
             Poll::Ready(Ok(Decision::Pass))
         } else {
-            let caller = Caller::new(cx, Some(self.resolution), self.priority);
+            let caller = Caller::new(cx, Some(self.resolution), self.priority, None);
             let decision = self
                 .queue
                 .poll_acquire(position, cost, Intent::Acquire, &caller);

@@ -15,7 +15,7 @@ use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
-use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
+use super::fair_clients::{Account, ClientQueue, ClientShare, FairClients, FairCycle, Reply, lock};
 use super::future::Obeying;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
@@ -349,7 +349,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         key: &K,
         intent: Intent,
         cost: u32,
-        spare: &mut Option<Arc<FairQueue<K>>>,
+        spare: &mut Option<Arc<ClientQueue<K>>>,
     ) -> Reply<K> {
         let mut clients = self.lock();
         let reply = clients.ask(key, intent, cost, |slot, clock| {
@@ -370,10 +370,10 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// [`Account::settle`].
     fn settle(
         &self,
-        queue: &FairQueue<K>,
+        queue: &ClientQueue<K>,
         refused: u32,
         leaves: bool,
-    ) -> Option<Arc<FairQueue<K>>> {
+    ) -> Option<Arc<ClientQueue<K>>> {
         let last = queue.with(|account, waiters| account.settle(waiters, refused, leaves));
         unlock(self.lock());
         last
@@ -635,10 +635,10 @@ pub struct FairAt<K: Hash + Eq + Clone + Send + 'static> {
     fair: Fair<K>,
     key: K,
     /// While it waits.
-    queue: Option<Arc<FairQueue<K>>>,
+    queue: Option<Arc<ClientQueue<K>>>,
     position: Position,
     /// Memory for the next time that it waits.
-    spare: Option<Arc<FairQueue<K>>>,
+    spare: Option<Arc<ClientQueue<K>>>,
     reporter: Reporter,
 }
 
@@ -698,7 +698,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
                 Reply::Ask(queue) => self.queue.insert(queue),
             },
         };
-        let caller = Caller::new(cx, Some(self.fair.resolution()), Priority::Normal);
+        let caller = Caller::new(cx, Some(self.fair.resolution()), Priority::Normal, None);
         let position = &mut self.position;
         let answer = queue.poll_acquire(position, cost, intent, &caller);
         let is_refused = matches!(answer, Poll::Ready(Decision::Never { .. }));
@@ -840,7 +840,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for FairAt<K> {
 
 /// Asks a queue without being queued.
 fn try_queue<K>(
-    queue: &FairQueue<K>,
+    queue: &ClientQueue<K>,
     position: &mut Position,
     intent: Intent,
     cost: u32,

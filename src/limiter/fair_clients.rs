@@ -60,7 +60,7 @@ pub struct FairCycle {
 }
 
 /// The wait queue of one client. It is locked before the clients are, never while they are.
-pub(super) type FairQueue<K> = WaitQueue<Account<K>>;
+pub(super) type ClientQueue<K> = WaitQueue<Account<K>>;
 
 /// All clients of a [`Fair`](super::Fair) limit. They live behind one lock.
 pub(super) struct FairClients<K> {
@@ -85,7 +85,7 @@ pub(super) struct Client<K> {
     /// `None` for the overflow client and for free slots.
     pub(super) key: Option<K>,
     /// While it has handles.
-    queue: Option<Arc<FairQueue<K>>>,
+    queue: Option<Arc<ClientQueue<K>>>,
     handles: usize,
     waiting: usize,
 }
@@ -93,7 +93,7 @@ pub(super) struct Client<K> {
 /// An answer for a client; or its queue, which gives it, and which has to be [settled](Account::settle) afterwards.
 pub(super) enum Reply<K> {
     Decided(Decision),
-    Ask(Arc<FairQueue<K>>),
+    Ask(Arc<ClientQueue<K>>),
 }
 
 impl<K> FairClients<K> {
@@ -144,7 +144,7 @@ impl<K> FairClients<K> {
     }
 
     /// The queues of all clients. They are to be updated or woken when the clients are not locked any more.
-    pub(super) fn queues(&mut self) -> Vec<Arc<FairQueue<K>>> {
+    pub(super) fn queues(&mut self) -> Vec<Arc<ClientQueue<K>>> {
         self.has_to_wake = false;
         let clients = self.queued.iter().map(|slot| &self.clients[*slot as usize]);
         clients.filter_map(|client| client.queue.clone()).collect()
@@ -241,7 +241,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         key: &K,
         intent: Intent,
         cost: u32,
-        queue_of: impl FnOnce(u32, Clock) -> Arc<FairQueue<K>>,
+        queue_of: impl FnOnce(u32, Clock) -> Arc<ClientQueue<K>>,
     ) -> Reply<K> {
         let now = self.enter();
         if cost == 0 {
@@ -400,7 +400,7 @@ const FEW: usize = 64;
 impl<K> FairClients<K> {
     /// The queue of a client, if it has one. It has to be settled later.
     #[inline]
-    fn use_queue(&mut self, slot: u32) -> Option<Arc<FairQueue<K>>> {
+    fn use_queue(&mut self, slot: u32) -> Option<Arc<ClientQueue<K>>> {
         let client = self.client(slot);
         let queue = client.queue.clone()?;
         client.handles += 1;
@@ -447,7 +447,7 @@ impl<K> Account<K> {
         waiters: &Waiters,
         refused: u32,
         leaves: bool,
-    ) -> Option<Arc<FairQueue<K>>> {
+    ) -> Option<Arc<ClientQueue<K>>> {
         let clients = &mut *lock(&self.clients);
         if refused > 0 {
             clients.refuse(self.slot, refused);

@@ -8,6 +8,7 @@
 //! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
 //! | [`Fair`] | clients that share one capacity, and lend each other what they do not need | one short lock |
+//! | [`FairQueue`] | one limit for all keys, whose waiting requests take turns by key | one short lock |
 //! | [`Combined`] | several of these, all or nothing | one short lock each |
 //! | [`Line`] | any limiter, with a bound on what waits, an end, and jitter | that of the limiter, and one short lock |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
@@ -37,6 +38,7 @@ mod error;
 mod estimate;
 mod fair;
 mod fair_clients;
+mod fair_queue;
 mod gate;
 mod hold;
 mod key_map;
@@ -79,6 +81,7 @@ pub use dyn_limiter::DynLimiter;
 pub use error::{AcquireError, Exceeded, LineError, TooCostly};
 pub use fair::{Fair, FairAt};
 pub use fair_clients::{ClientShare, FairCycle};
+pub use fair_queue::FairQueue;
 pub use gate::Gate;
 pub(crate) use gate::poll_turn;
 pub use key_map::WhenFull;

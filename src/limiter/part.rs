@@ -92,6 +92,11 @@ pub(super) mod sealed {
         /// Where the queue is; 0 without one.
         fn address(&self) -> usize;
 
+        /// Whether keys take turns there.
+        fn takes_turns(&self) -> bool {
+            false
+        }
+
         /// Whether it has a place; `None` without a queue.
         fn has_place(&self) -> Option<bool>;
 
@@ -266,7 +271,23 @@ fn in_order_of_locks<R>(
 }
 
 /// Goes from limit to limit, and waits at the first limit that would refuse.
+///
+/// Where keys take turns, two requests may stand in another order than at other limits, and would wait for each other. So every request
+/// goes to these limits last, and to two of them in one order.
 pub(super) fn hold(members: &mut [Member<'_>], cx: &mut Context<'_>) -> Poll<Decision> {
+    if !members.iter().any(|member| member.part.takes_turns()) {
+        return hold_in_order(members, cx);
+    }
+    members.sort_unstable_by_key(|member| {
+        let takes_turns = member.part.takes_turns();
+        (takes_turns.then(|| member.part.address()), member.number)
+    });
+    let held = hold_in_order(members, cx);
+    members.sort_unstable_by_key(|member| member.number);
+    held
+}
+
+fn hold_in_order(members: &mut [Member<'_>], cx: &mut Context<'_>) -> Poll<Decision> {
     for at in 0..members.len() {
         let Member { part, cost, .. } = &mut members[at];
         if *cost == 0 {
@@ -319,6 +340,10 @@ impl<P: Policy> sealed::Part for Shared<P> {
         self.queue.address()
     }
 
+    fn takes_turns(&self) -> bool {
+        self.flow.is_some()
+    }
+
     fn has_place(&self) -> Option<bool> {
         Some(!self.is_outside())
     }
@@ -328,7 +353,7 @@ impl<P: Policy> sealed::Part for Shared<P> {
     }
 
     fn reserve(&mut self, next: &mut dyn FnMut()) {
-        self.queue.reserve_and(&mut self.position, next);
+        self.queue.reserve_and(&mut self.position, self.flow, next);
     }
 
     fn take(&mut self, cost: u32, next: &mut dyn FnMut() -> bool) -> bool {
@@ -344,7 +369,7 @@ impl<P: Policy> sealed::Part for Shared<P> {
     }
 
     fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
-        let caller = Caller::new(cx, self.resolution, self.priority);
+        let caller = Caller::new(cx, self.resolution, self.priority, self.flow);
         let held = self.queue.poll_hold(&mut self.position, cost, &caller);
         if held != Poll::Ready(Decision::Pass) {
             self.reporter

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{Resolution, or_panic};
-use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
+use crate::wait::{Caller, Flow, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::future::Obeying;
@@ -117,6 +117,8 @@ pub struct Shared<P: Policy> {
     /// `None` for exact waits, except in a crowd.
     pub(super) resolution: Option<Resolution>,
     pub(super) priority: Priority,
+    /// Whose requests these are, in a [`FairQueue`](super::FairQueue).
+    pub(super) flow: Option<Flow>,
     pub(super) reporter: Reporter,
 }
 
@@ -136,6 +138,7 @@ impl<P: Policy> Shared<P> {
             position: Position::None,
             resolution: None,
             priority: Priority::Normal,
+            flow: None,
             reporter: Reporter::NONE,
         }
     }
@@ -558,6 +561,13 @@ impl<P: Policy> Shared<P> {
     }
 
     /// A handle that shares the count of this one: see [`LimitHandle`].
+    /// A handle that waits in the queue of this flow.
+    pub(super) fn in_flow(&self, flow: Flow) -> Self {
+        let mut handle = self.with_same_count();
+        handle.flow = Some(flow);
+        handle
+    }
+
     fn with_same_count(&self) -> Self {
         self.with_queue(Arc::clone(&self.queue))
     }
@@ -569,6 +579,7 @@ impl<P: Policy> Shared<P> {
             position: Position::None,
             resolution: self.resolution,
             priority: self.priority,
+            flow: self.flow,
             reporter: self.reporter.clone(),
         }
     }
@@ -851,7 +862,7 @@ impl<P: Policy> Limiter for Shared<P> {
             self.reporter.answered(Method::Decide, cost, &PASS, None);
             return PASS;
         }
-        let caller = Caller::new(cx, self.resolution, self.priority);
+        let caller = Caller::new(cx, self.resolution, self.priority, self.flow);
         let decision = self.queue.poll_acquire(position, cost, intent, &caller);
         let answer = decision.map(Ok);
         self.reporter.answered(Method::Decide, cost, &answer, None);
@@ -871,7 +882,7 @@ impl<P: Policy> Limiter for Shared<P> {
         if self.queue.takes_prefetched(*position, cost, intent) {
             return Poll::Ready(Ok(Decision::Pass));
         }
-        let caller = Caller::new(cx, self.resolution, self.priority);
+        let caller = Caller::new(cx, self.resolution, self.priority, self.flow);
         let decision = self.queue.poll_acquire(position, cost, intent, &caller);
         let answer = decision.map(Ok);
         self.reporter.answered(Method::Open, cost, &answer, None);
@@ -970,7 +981,7 @@ impl<P: Policy> Lent<'_, P> {
     #[inline(never)]
     fn poll_queue(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let (limit, position) = (self.limit, &mut self.position);
-        let caller = Caller::new(cx, limit.resolution, limit.priority);
+        let caller = Caller::new(cx, limit.resolution, limit.priority, limit.flow);
         let decision = limit
             .queue
             .poll_acquire(position, cost, Intent::Acquire, &caller);

@@ -36,7 +36,9 @@
 //!   after unlock. Policies run under the lock, and their laws forbid them to panic.
 
 mod deferred;
+mod flows;
 mod head_timeout;
+mod in_order;
 mod offer;
 mod priority;
 mod queue;
@@ -48,6 +50,7 @@ mod waiters;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
+pub(crate) use flows::Flow;
 pub(crate) use offer::Offer;
 pub use priority::Priority;
 pub(crate) use queue::Caller;

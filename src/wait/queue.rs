@@ -7,6 +7,7 @@ use crate::policy::Decision;
 use crate::time::{Resolution, Tick, is_real, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
+use super::flows::Flow;
 use super::head_timeout::{HOLD, HeadTimeout};
 use super::priority::Ageing;
 use super::slack::slack;
@@ -19,6 +20,7 @@ pub(crate) struct Caller<'a> {
     /// `None` for exact waits, except in a crowd.
     resolution: Option<Resolution>,
     priority: Priority,
+    flow: Option<Flow>,
 }
 
 impl<'a> Caller<'a> {
@@ -26,11 +28,13 @@ impl<'a> Caller<'a> {
         cx: &Context<'a>,
         resolution: Option<Resolution>,
         priority: Priority,
+        flow: Option<Flow>,
     ) -> Self {
         Self {
             waker: cx.waker(),
             resolution,
             priority,
+            flow,
         }
     }
 }
@@ -130,8 +134,8 @@ impl<R: Resource> Queue<R> {
             // The time of the answer is not known if the resource read no clock.
             self.waiters.note_queued(self.resource.now(true));
         }
-        let is_first = joins && !answer.is_turn && self.waiters.is_first(*position);
-        if overtakes || is_first {
+        // Where flows take turns, it may have become the head or have ceased to be.
+        if overtakes || self.waiters.is_first(*position) != answer.is_turn {
             self.schedule_head(answer.now);
         } else if let (Some(due), Position::Queued(ticket)) = (due, *position) {
             let task = self.timeout.expect(ticket, due, answer.now);
@@ -285,9 +289,9 @@ impl<R: Resource> Queue<R> {
         };
         let paid = (intent == Intent::Acquire).then_some(cost);
         let overtakes = position.is_none() && self.waiters.is_newest_first();
-        let head_has_left = self.remove(*position, paid);
-        if overtakes {
-            // The permits of the head are due later.
+        let head_has_changed = self.remove(*position, paid);
+        if overtakes || (head_has_changed && is_counted) {
+            // The permits of the head are due later, or it is another one.
             self.schedule_head(now);
         }
         let mut decision = Decision::Pass;
@@ -295,7 +299,7 @@ impl<R: Resource> Queue<R> {
             // A request that passes now also passes later.
             let now = self.resource.now(true).max(now);
             decision = self.resource.decide(intent, now, cost);
-            if head_has_left {
+            if head_has_changed {
                 self.schedule_head(now);
             }
         }
@@ -340,6 +344,7 @@ impl<R: Resource> Queue<R> {
         }
         let waiter = Waiter {
             cost,
+            weight: caller.flow.map_or(1, |flow| flow.weight.get()),
             waker: caller.waker.clone(),
             home: sleeps_until.map_or_else(|| home(caller), |_| None),
             wakes_at: sleeps_until.unwrap_or(Tick::MAX),
@@ -350,7 +355,7 @@ impl<R: Resource> Queue<R> {
             ticket
         } else {
             self.resource.on_queued();
-            let ticket = self.ticket(now, caller.priority);
+            let ticket = self.ticket(now, caller.priority, caller.flow);
             self.waiters.join(ticket, waiter);
             ticket
         };
@@ -358,14 +363,14 @@ impl<R: Resource> Queue<R> {
     }
 
     /// A ticket for a request that comes `now`, as far as the time of its answer is known.
-    pub(super) fn ticket(&mut self, now: Tick, priority: Priority) -> Ticket {
+    pub(super) fn ticket(&mut self, now: Tick, priority: Priority, flow: Option<Flow>) -> Ticket {
         let has_classes = self.waiters.has_classes();
         let now = if has_classes {
             self.resource.now(true)
         } else {
             now
         };
-        self.waiters.ticket(now, priority)
+        self.waiters.ticket(now, priority, flow)
     }
 
     fn leave(&mut self, position: &mut Position, now: Tick) {
@@ -383,20 +388,22 @@ impl<R: Resource> Queue<R> {
     fn remove(&mut self, position: Position, paid: Option<u32>) -> bool {
         let ticket = match position {
             Position::None => return false,
-            Position::Reserved(_) => {
-                self.waiters.reorder();
-                return false;
+            Position::Reserved(ticket) => {
+                let head = self.waiters.head();
+                self.waiters.charge_flow(ticket, paid.unwrap_or(0));
+                return self.waiters.head() != head;
             }
             Position::Queued(ticket) => ticket,
         };
-        let was_head = self.waiters.head() == Some(ticket);
+        let head = self.waiters.head();
+        let was_head = head == Some(ticket);
         self.disarm(ticket);
-        let cost = self.waiters.get_mut(ticket).map(|waiter| waiter.cost);
-        let Some(waiter) = self.waiters.remove(ticket, was_head && paid == cost) else {
+        let Some(waiter) = self.waiters.remove(ticket, was_head, paid) else {
             return true;
         };
         self.deferred.drop_later(waiter.waker);
-        was_head
+        // What a flow has saved may now pay for its next request.
+        was_head || self.waiters.head() != head
     }
 
     /// Makes sure that the head is woken when its permits are due, and passed over if it does not ask then.

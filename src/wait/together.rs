@@ -16,17 +16,22 @@ use crate::policy::Decision;
 
 use super::queue::Caller;
 use super::waiters::Position;
-use super::{Intent, Priority, Resource, WaitQueue};
+use super::{Flow, Intent, Priority, Resource, WaitQueue};
 
 impl<R: Resource> WaitQueue<R> {
     /// Takes a ticket without being queued, and goes on under the lock.
-    pub(crate) fn reserve_and(&self, position: &mut Position, next: &mut dyn FnMut()) {
+    pub(crate) fn reserve_and(
+        &self,
+        position: &mut Position,
+        flow: Option<Flow>,
+        next: &mut dyn FnMut(),
+    ) {
         let mut queue = self.lock();
         if position.is_none() {
             queue.resource.on_queued();
             // Classes would let two requests wait for each other.
             let now = queue.resource.now(true);
-            *position = Position::Reserved(queue.ticket(now, Priority::Normal));
+            *position = Position::Reserved(queue.ticket(now, Priority::Normal, flow));
         }
         next();
     }

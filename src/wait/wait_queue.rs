@@ -160,6 +160,11 @@ impl<R: Resource> WaitQueue<R> {
         Ok(())
     }
 
+    /// Serves the waiters of each flow in turns. To be called before a request waits.
+    pub(crate) fn serve_in_turns(&self) {
+        self.locked(|queue| queue.waiters.serve_in_turns());
+    }
+
     /// Wakes every waiter, so that it asks again.
     pub(crate) fn wake_all(&self) {
         self.locked(Queue::wake_all);

@@ -1,13 +1,14 @@
-use core::iter;
 use core::task::Waker;
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use tokio::runtime::Id;
 
 use crate::time::{Resolution, Tick};
 
 use super::Priority;
+use super::flows::{Flow, Flows};
+use super::in_order::InOrder;
 use super::priority::Ageing;
 
 /// The place of a request in the order of the queue: smaller is earlier.
@@ -17,6 +18,18 @@ pub(crate) struct Ticket {
     order: Tick,
     /// How many requests came before.
     number: u64,
+    /// The flow in which it waits, if the queue has flows.
+    pub(super) flow: u64,
+}
+
+impl Ticket {
+    pub(super) const fn new(order: Tick, number: u64, flow: u64) -> Self {
+        Self {
+            order,
+            number,
+            flow,
+        }
+    }
 }
 
 /// Where a handle stands.
@@ -40,6 +53,8 @@ impl Position {
 /// A queued request.
 pub(super) struct Waiter {
     pub(super) cost: u32,
+    /// The weight of its flow.
+    pub(super) weight: u32,
     pub(super) waker: Waker,
     /// The runtime in which it waits, if the timer of the queue may wake it there, and how exactly: `None` for exact waits, except in
     /// a crowd.
@@ -50,21 +65,31 @@ pub(super) struct Waiter {
     pub(super) holds: bool,
 }
 
-/// The waiters in order of arrival. To join, to be found and to leave takes logarithmic time in their number, on average.
-///
-/// A request that joins before others, because of its class, is kept in a tree beside the queue: to insert it in the middle would
-/// move the others.
+#[cfg(test)]
+impl Waiter {
+    pub(super) fn noop(cost: u32) -> Self {
+        Self {
+            cost,
+            weight: 1,
+            waker: Waker::noop().clone(),
+            home: None,
+            wakes_at: Tick::MAX,
+            holds: false,
+        }
+    }
+}
+
+/// The waiters in order of arrival, or those of each [flow](Flows). To join, to be found and to leave takes logarithmic time in their
+/// number, on average.
 ///
 /// Overdue heads are kept apart from the queue: others pass before them, and they return to its front when they ask.
 ///
 /// The head is the oldest waiter. With [`serve_newest_first`](Self::serve_newest_first) it is the newest one from the time at
 /// which the queue has not been empty for that long, until it is empty.
 pub(crate) struct Waiters {
-    /// A waiter that leaves from the middle leaves a gap. Gaps are removed at both ends, and everywhere when they outnumber the
-    /// waiters. So joining and leaving allocates nothing. Neither the front nor the back is a gap.
-    queued: VecDeque<(Ticket, Option<Waiter>)>,
-    /// Those that have joined before others.
-    early: BTreeMap<Ticket, Waiter>,
+    in_order: InOrder,
+    /// If flows take turns: then they have the waiters.
+    flows: Option<Box<Flows>>,
     len: usize,
     /// The costs of all that are queued.
     cost: u64,
@@ -85,9 +110,6 @@ pub(crate) struct Waiters {
     is_newest_first: bool,
 }
 
-/// A queue of at most this many places keeps its memory and its gaps.
-const FEW: usize = 32;
-
 impl Waiters {
     /// The newest waiter is the head while the queue has not been empty for this time.
     pub(super) fn serve_newest_first(&mut self, after: Duration) {
@@ -99,11 +121,32 @@ impl Waiters {
         let ageing = ageing.or(self.ageing).unwrap_or(Ageing::DEFAULT);
         self.ageing = Some(ageing);
         self.is_newest_first = false;
+        if let Some(flows) = &mut self.flows {
+            flows.serve_by_class();
+        }
+        self.reorder();
+    }
+
+    /// Serves the waiters of each flow in turns: newest first does not apply. To be called before a request waits.
+    pub(super) fn serve_in_turns(&mut self) {
+        self.flows = Some(Box::default());
+    }
+
+    /// Counts permits for the flow of a request that has taken them without being queued.
+    pub(super) fn charge_flow(&mut self, ticket: Ticket, cost: u32) {
+        if let Some(flows) = &mut self.flows {
+            flows.charge(ticket, cost);
+        }
         self.reorder();
     }
 
     pub(super) const fn has_classes(&self) -> bool {
         self.ageing.is_some()
+    }
+
+    /// Whether a request may pass before older ones: newest first does not apply then.
+    const fn is_reordered(&self) -> bool {
+        self.has_classes() || self.flows.is_some()
     }
 
     /// Whether the time has to be [noted](Self::note_queued) at which this waiter, the only one, has joined.
@@ -121,7 +164,7 @@ impl Waiters {
     /// Returns whether the newest waiter is the head from now on, and was not before.
     pub(super) fn note_time(&mut self, now: Tick) -> bool {
         let is_early = now < self.newest_first_at;
-        if is_early || self.is_newest_first || self.is_empty() || self.has_classes() {
+        if is_early || self.is_newest_first || self.is_empty() || self.is_reordered() {
             return false;
         }
         self.is_newest_first = true;
@@ -131,7 +174,7 @@ impl Waiters {
 
     /// From when on a new request may pass before those that are queued; [`Tick::MAX`] for never.
     pub(crate) const fn newest_first_at(&self) -> Tick {
-        if self.has_classes() {
+        if self.is_reordered() {
             return Tick::ZERO;
         }
         self.newest_first_at
@@ -164,67 +207,31 @@ impl Waiters {
         self.reorders
     }
 
-    /// The costs of the queued waiters from this ticket on, in order.
+    /// The costs of the queued waiters from this ticket on, in order; of none if flows take turns.
     pub(crate) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = u32> + '_ {
-        let first = self.index_of(ticket).unwrap_or_else(|next| next);
-        let queued = self.queued.iter().skip(first);
-        let mut queued = queued
-            .filter_map(|(ticket, waiter)| Some((ticket, waiter.as_ref()?)))
-            .peekable();
-        let mut early = self.early.range(ticket..).peekable();
-        iter::from_fn(move || {
-            let next_early = early.next_if(|(ticket, _)| {
-                let next = queued.peek();
-                next.is_none_or(|(next, _)| ticket < next)
-            });
-            next_early.or_else(|| queued.next())
-        })
-        .map(|(_, waiter)| waiter.cost)
+        self.in_order.costs_from(ticket)
     }
 
     /// The ticket of the next waiter that joins.
     pub(crate) fn next_ticket(&self) -> Ticket {
-        Ticket {
-            order: Ageing::DEFAULT.order(self.arrived, Priority::Normal),
-            number: self.next,
-        }
+        let order = Ageing::DEFAULT.order(self.arrived, Priority::Normal);
+        Ticket::new(order, self.next, 0)
     }
 
     #[inline]
     pub(super) fn head(&self) -> Option<Ticket> {
-        let queued = if self.is_newest_first {
-            self.queued.back()
-        } else {
-            self.queued.front()
-        };
-        let queued = queued.map(|place| place.0);
-        if self.early.is_empty() {
-            return queued;
-        }
-        self.head_beside_early(queued)
-    }
-
-    #[inline(never)]
-    fn head_beside_early(&self, queued: Option<Ticket>) -> Option<Ticket> {
-        let mut early = self.early.keys();
-        if self.is_newest_first {
-            queued.max(early.next_back().copied())
-        } else {
-            queued.into_iter().chain(early.next().copied()).min()
+        match &self.flows {
+            None => self.in_order.end(self.is_newest_first),
+            Some(flows) => flows.head(),
         }
     }
 
+    #[inline]
     pub(super) fn head_mut(&mut self) -> Option<(Ticket, &mut Waiter)> {
-        if !self.early.is_empty() {
-            let ticket = self.head()?;
-            return self.get_mut(ticket).map(|waiter| (ticket, waiter));
+        match &mut self.flows {
+            None => self.in_order.end_mut(self.is_newest_first),
+            Some(flows) => flows.head_mut(),
         }
-        let (ticket, waiter) = if self.is_newest_first {
-            self.queued.back_mut()?
-        } else {
-            self.queued.front_mut()?
-        };
-        waiter.as_mut().map(|waiter| (*ticket, waiter))
     }
 
     /// Whether no waiter is ahead of this position.
@@ -233,7 +240,8 @@ impl Waiters {
             (_, None) => true,
             (Position::None, Some(_)) => self.is_newest_first,
             (Position::Queued(ticket) | Position::Reserved(ticket), Some(head)) => {
-                ticket == head || (ticket > head) == self.is_newest_first
+                let is_earlier = (ticket > head) == self.is_newest_first;
+                ticket == head || (is_earlier && ticket.flow == head.flow)
             }
         }
     }
@@ -243,28 +251,26 @@ impl Waiters {
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
-        match self.index_of(ticket) {
-            Ok(index) => self.queued[index].1.as_mut(),
-            Err(_) => self.early.get_mut(&ticket),
+        match &mut self.flows {
+            None => self.in_order.get_mut(ticket),
+            Some(flows) => flows.get_mut(ticket),
         }
     }
 
     /// Every waiter, overdue ones included.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
-        let queued = self.queued.iter_mut();
-        let queued = queued.filter_map(|(_, waiter)| waiter.as_mut());
-        let early = self.early.values_mut();
-        queued.chain(early).chain(self.overdue.values_mut())
+        let of_flows = self.flows.iter_mut().flat_map(|flows| flows.iter_mut());
+        let queued = self.in_order.iter_mut().chain(of_flows);
+        queued.chain(self.overdue.values_mut())
     }
 
     /// A ticket for a request that comes now.
-    pub(super) fn ticket(&mut self, now: Tick, priority: Priority) -> Ticket {
+    pub(super) fn ticket(&mut self, now: Tick, priority: Priority, flow: Option<Flow>) -> Ticket {
         self.arrived = self.arrived.max(now);
         let ageing = self.ageing.unwrap_or(Ageing::DEFAULT);
-        let ticket = Ticket {
-            order: ageing.order(self.arrived, priority),
-            number: self.next,
-        };
+        let flow = flow.map(|flow| flow.in_class(priority));
+        let order = ageing.order(self.arrived, priority);
+        let ticket = Ticket::new(order, self.next, flow.unwrap_or_default());
         self.next += 1;
         ticket
     }
@@ -293,21 +299,31 @@ impl Waiters {
         if let Some(old) = waiter.map(|waiter| core::mem::replace(&mut waiter.cost, cost)) {
             self.cost = self.cost + u64::from(cost) - u64::from(old);
             self.reorder();
+            if let Some(flows) = &mut self.flows {
+                flows.cost_has_changed(ticket);
+            }
         }
     }
 
     pub(super) fn pass_over_head(&mut self) {
         if let Some(ticket) = self.head() {
-            let waiter = self.remove_queued(ticket);
+            let waiter = self.remove_queued(ticket, None);
             self.overdue.extend(waiter.map(|waiter| (ticket, waiter)));
             self.reorder();
         }
     }
 
-    /// `as_foreseen`: the waiter was the head and has passed, which an estimate expects.
-    pub(super) fn remove(&mut self, ticket: Ticket, as_foreseen: bool) -> Option<Waiter> {
-        let removed = self.remove_queued(ticket);
-        if as_foreseen && removed.is_some() {
+    /// `paid`: the waiter leaves since it has passed, and took so many permits. If it was the head, and took what it has waited for,
+    /// an estimate has foreseen it.
+    pub(super) fn remove(
+        &mut self,
+        ticket: Ticket,
+        was_head: bool,
+        paid: Option<u32>,
+    ) -> Option<Waiter> {
+        let removed = self.remove_queued(ticket, paid);
+        let cost = removed.as_ref().map(|waiter| waiter.cost);
+        if was_head && cost.is_some() && cost == paid {
             self.changes = self.changes.wrapping_add(1);
         } else {
             self.reorder();
@@ -323,26 +339,21 @@ impl Waiters {
 
     fn insert(&mut self, ticket: Ticket, waiter: Waiter) {
         self.cost += u64::from(waiter.cost);
-        match self.index_of(ticket) {
-            Ok(index) => self.queued[index].1 = Some(waiter),
-            Err(index) if index == self.queued.len() => {
-                self.queued.push_back((ticket, Some(waiter)));
-            }
-            Err(_) => {
-                self.early.insert(ticket, waiter);
-            }
-        }
         self.len += 1;
+        match &mut self.flows {
+            None => self.in_order.insert(ticket, waiter),
+            Some(flows) => flows.insert(ticket, waiter),
+        }
     }
 
-    fn remove_queued(&mut self, ticket: Ticket) -> Option<Waiter> {
-        let removed = match self.index_of(ticket) {
-            Ok(index) => self.queued[index].1.take(),
-            Err(_) => self.early.remove(&ticket),
+    /// `paid`: see [`remove`](Self::remove).
+    fn remove_queued(&mut self, ticket: Ticket, paid: Option<u32>) -> Option<Waiter> {
+        let removed = match &mut self.flows {
+            None => self.in_order.remove(ticket),
+            Some(flows) => flows.remove(ticket, paid),
         }?;
         self.len -= 1;
         self.cost -= u64::from(removed.cost);
-        self.close_gaps();
         if self.is_empty() {
             self.newest_first_at = Tick::MAX;
             if core::mem::take(&mut self.is_newest_first) {
@@ -351,37 +362,13 @@ impl Waiters {
         }
         Some(removed)
     }
-
-    fn index_of(&self, ticket: Ticket) -> Result<usize, usize> {
-        // Most requests come from the front or join at the end.
-        match (self.queued.front(), self.queued.back()) {
-            (Some((first, _)), _) if *first == ticket => Ok(0),
-            (_, Some((last, _))) if *last < ticket => Err(self.queued.len()),
-            _ => self.queued.binary_search_by_key(&ticket, |place| place.0),
-        }
-    }
-
-    fn close_gaps(&mut self) {
-        while self.queued.front().is_some_and(|place| place.1.is_none()) {
-            self.queued.pop_front();
-        }
-        while self.queued.back().is_some_and(|place| place.1.is_none()) {
-            self.queued.pop_back();
-        }
-        if self.queued.len() > 2 * (self.len - self.early.len()) + FEW {
-            self.queued.retain(|place| place.1.is_some());
-        }
-        if self.queued.is_empty() && self.queued.capacity() > FEW {
-            self.queued = VecDeque::new();
-        }
-    }
 }
 
 impl Default for Waiters {
     fn default() -> Self {
         Self {
-            queued: VecDeque::new(),
-            early: BTreeMap::new(),
+            in_order: InOrder::default(),
+            flows: None,
             len: 0,
             cost: 0,
             overdue: BTreeMap::new(),
@@ -393,59 +380,6 @@ impl Default for Waiters {
             newest_first_after: Duration::MAX,
             newest_first_at: Tick::MAX,
             is_newest_first: false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use core::ops::Range;
-
-    use super::*;
-
-    fn join(waiters: &mut Waiters) -> Ticket {
-        let ticket = waiters.ticket(Tick::ZERO, Priority::Normal);
-        let waiter = Waiter {
-            cost: 1,
-            waker: Waker::noop().clone(),
-            home: None,
-            wakes_at: Tick::MAX,
-            holds: false,
-        };
-        waiters.join(ticket, waiter);
-        ticket
-    }
-
-    /// The places that are kept for these waiters, gaps included.
-    fn places(cancelled: Range<usize>) -> usize {
-        let mut waiters = Waiters::default();
-        let tickets: Vec<Ticket> = (0..100).map(|_| join(&mut waiters)).collect();
-        for ticket in &tickets[cancelled] {
-            waiters.remove(*ticket, false);
-        }
-        waiters.queued.len()
-    }
-
-    #[test]
-    fn waiters_that_leave_from_the_middle_keep_few_places_and_at_the_ends_none() {
-        assert_eq!(places(1..1), 100);
-        assert_eq!(places(0..40), 60);
-        assert_eq!(places(60..100), 60);
-        // Two a waiter and a few more.
-        assert_eq!(places(1..67), 100);
-        assert_eq!(places(1..68), 33);
-        assert_eq!(places(1..99), 33);
-    }
-
-    #[test]
-    fn a_queue_that_was_long_gives_its_memory_back_and_a_short_one_keeps_it() {
-        for (len, is_kept) in [(FEW / 2, true), (4 * FEW, false)] {
-            let mut waiters = Waiters::default();
-            let tickets: Vec<Ticket> = (0..len).map(|_| join(&mut waiters)).collect();
-            for ticket in tickets {
-                waiters.remove(ticket, true);
-            }
-            assert_eq!(waiters.queued.capacity() > 0, is_kept, "{len}");
         }
     }
 }

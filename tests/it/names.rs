@@ -23,10 +23,10 @@ use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::future::{Acquire, AcquireOne, AcquireWithin, ByHand, Lent, Obeying};
 use paceline::limiter::{
-    AcquireError, AsKey, ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed,
-    KeyedAt, Limiter, LimiterExt, Limits, Mode, Obey, Observed, Observer, Owned, PolicyExt, Quota,
-    Reporter, Share, Shared, Stats, Status, Switch, SwitchExt, SwitchStats, Switched, TooCostly,
-    Unfailing, WhenFull,
+    AcquireError, AsKey, ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, FairQueue, Gate,
+    Keyed, KeyedAt, Limiter, LimiterExt, Limits, Mode, Obey, Observed, Observer, Owned, PolicyExt,
+    Quota, Reporter, Share, Shared, Stats, Status, Switch, SwitchExt, SwitchStats, Switched,
+    TooCostly, Unfailing, WhenFull,
 };
 use paceline::policy::states::{
     FixedWindowState, IntervalState, SlidingCounterState, SlidingLogState, TokenBucketState,
@@ -145,13 +145,14 @@ fn everything_can_be_sent_shared_moved_and_printed_also_over_items_that_cannot_b
     free::<Switched<Shared<Interval>>>();
     free::<Keyed<String, Interval>>();
     free::<KeyedAt<String, Interval>>();
+    free::<FairQueue<Secret, Interval>>();
     free::<Acquire<KeyedAt<String, Interval>>>();
     free::<AcquireWithin<KeyedAt<String, Interval>>>();
     free::<AcquireWithin<Shared<Interval>>>();
     free::<Pace<Secrets, Owned<Interval>>>();
     free::<TryPace<Secrets, Owned<Interval>>>();
     free::<PaceByCost<Secrets, Shared<Interval>, CostOf>>();
-    free::<PaceByKey<Secrets, u8, Interval, KeyOf>>();
+    free::<PaceByKey<Secrets, u8, Keyed<u8, Interval>, KeyOf>>();
     free::<TryPaceByKey<Secrets, u8, Keyed<u8, Interval>, KeyOf>>();
     free::<PaceByKeyAndCost<Secrets, u8, Keyed<u8, Interval>, KeyOf, CostOf>>();
     free::<PaceBatches<Secrets, Owned<Interval>>>();
@@ -283,6 +284,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     switches::<Permits>();
     keys::<str>();
     limits::<Keyed<u8, Interval>>();
+    limits::<FairQueue<u8, Interval>>();
     limits::<Switched<Keyed<u8, Interval>>>();
     handles::<Switched<KeyedAt<u8, Interval>>>();
     obeys::<Switched<KeyedAt<u8, Interval>>>();

@@ -15,7 +15,9 @@ use proptest::sample::Index;
 use testkit::clock::{Stopwatch, paused_runtime};
 use testkit::queue::{Oracle, Room, Subject, Visit};
 
-use crate::kinds::{FairLimit, Grant, KeyedLimit, Kind, PermitLimit, Request, SharedLimit};
+use crate::kinds::{
+    FairLimit, Grant, KeyedLimit, Kind, NEWEST, PermitLimit, Request, SharedLimit, TURNS,
+};
 use crate::timed::ms;
 
 #[derive(Clone, Debug)]
@@ -318,6 +320,11 @@ proptest! {
     }
 
     #[test]
+    fn one_key_alone_among_keys_that_take_turns_is_a_plain_queue(schedule in schedule(event())) {
+        run::<SharedLimit<TURNS>>(&schedule);
+    }
+
+    #[test]
     fn one_key_is_a_plain_queue(schedule in schedule(event())) {
         run::<KeyedLimit>(&schedule);
     }
@@ -334,7 +341,7 @@ proptest! {
 
     #[test]
     fn a_shared_limit_that_serves_the_newest_first_is_a_plain_stack(schedule in schedule(event())) {
-        run::<SharedLimit<true>>(&schedule);
+        run::<SharedLimit<NEWEST>>(&schedule);
     }
 
     #[test]
@@ -346,6 +353,7 @@ proptest! {
     #[test]
     fn undisturbed_there_is_one_wake_up_a_grant(schedule in schedule(quiet_event())) {
         run::<SharedLimit>(&schedule);
+        run::<SharedLimit<TURNS>>(&schedule);
         run::<KeyedLimit>(&schedule);
         run::<PermitLimit>(&schedule);
         let (permits, _, events) = schedule;

@@ -18,6 +18,7 @@ mod combined;
 mod control;
 mod dyn_limiter;
 mod fair;
+mod fair_queue;
 mod gate;
 mod keyed;
 mod keyed_full;

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::{KeyedLimit, Kind, PermitLimit, SharedLimit, is_any_timer_armed, paused_runtime};
+use super::{
+    KeyedLimit, Kind, OLDEST, PermitLimit, SharedLimit, is_any_timer_armed, paused_runtime,
+};
 use crate::timed::{ms, now, since, sleep};
 
 claims! {
@@ -177,7 +179,7 @@ proptest! {
         paused_runtime().block_on(async {
             let foreseen = foreseen(permits, cooldown, u64::MAX, &visits);
             let cooldown = ms(cooldown);
-            let shared = SharedLimit::<false>::new(permits, cooldown);
+            let shared = SharedLimit::<OLDEST>::new(permits, cooldown);
             assert_eq!(passed(shared, &visits).await, foreseen);
             assert_eq!(passed(KeyedLimit::new(permits, cooldown), &visits).await, foreseen);
             let pool = PermitLimit::<false>::new(permits, cooldown);
@@ -194,7 +196,7 @@ proptest! {
         paused_runtime().block_on(async {
             let foreseen = foreseen(permits, 0, newest_after, &visits);
             let after = ms(newest_after);
-            let shared = SharedLimit::<false>::of(permits).newest_first(after);
+            let shared = SharedLimit::<OLDEST>::of(permits).newest_first(after);
             assert_eq!(passed(shared, &visits).await, foreseen);
             let pool = PermitLimit::<false>::of(permits).newest_first(after);
             assert_eq!(passed(pool, &visits).await, foreseen);

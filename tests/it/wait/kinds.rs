@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use paceline::concurrency::Permits;
 use paceline::fair::FairShare;
-use paceline::limiter::{AcquireError, Fair, Keyed, Limiter, Shared};
+use paceline::limiter::{AcquireError, Fair, FairQueue, Keyed, Limiter, Shared};
 use paceline::policy::{Decision, Policy};
 use paceline::prelude::*;
 use paceline::time::Tick;
@@ -187,31 +187,35 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// With `NEWEST` the newest waiter is always first.
+/// The orders of a [`SharedLimit`]: of arrival, the newest first, or by turns, where all requests have one key.
+pub(super) const OLDEST: u8 = 0;
+pub(super) const NEWEST: u8 = 1;
+pub(super) const TURNS: u8 = 2;
+
 #[derive(Clone)]
-pub(super) struct SharedLimit<const NEWEST: bool = false> {
+pub(super) struct SharedLimit<const ORDER: u8 = OLDEST> {
     limit: Shared<Counted>,
     cooldown: Duration,
 }
 
-impl<const NEWEST: bool> SharedLimit<NEWEST> {
+impl<const ORDER: u8> SharedLimit<ORDER> {
     pub(super) fn newest_first(self, after: Duration) -> Self {
         let limit = self.limit.with_newest_first(after);
         Self { limit, ..self }
     }
 }
 
-impl<const NEWEST: bool> Kind for SharedLimit<NEWEST> {
-    const NEWEST_FIRST: bool = NEWEST;
+impl<const ORDER: u8> Kind for SharedLimit<ORDER> {
+    const NEWEST_FIRST: bool = ORDER == NEWEST;
 
     fn new(permits: u32, cooldown: Duration) -> Self {
-        let limit = Counted { permits, cooldown }.shared();
-        let this = Self { limit, cooldown };
-        if NEWEST {
-            this.newest_first(Duration::ZERO)
-        } else {
-            this
-        }
+        let policy = Counted { permits, cooldown };
+        let limit = match ORDER {
+            TURNS => FairQueue::new(policy).at(KEY),
+            NEWEST => policy.shared().with_newest_first(Duration::ZERO),
+            _ => policy.shared(),
+        };
+        Self { limit, cooldown }
     }
 
     fn acquire(&self, cost: u32) -> Request {

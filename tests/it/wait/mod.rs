@@ -1,4 +1,5 @@
-//! The wait queue, through the three kinds of limit that have one: a shared limit, one key of a keyed limit, and permits.
+//! The wait queue, through the kinds of limit that have one: a shared limit, one whose keys take turns, one key of a keyed limit, and
+//! permits.
 //!
 //! A claim is written once, as a function over a [`Kind`], and runs for each of them. Claims that do not depend on the order also run
 //! where the newest waiter is always first. Claims in which permits come back only when they are given back also run for one client
@@ -12,7 +13,9 @@ use testkit::clock::paused_runtime;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::timed::{ms, now, since};
-use kinds::{FairLimit, KeyedLimit, Kind, PermitLimit, Request, SharedLimit};
+use kinds::{
+    FairLimit, KeyedLimit, Kind, NEWEST, OLDEST, PermitLimit, Request, SharedLimit, TURNS,
+};
 
 /// A test of each claim for each of these kinds. A claim that is `paused` is asynchronous, on a paused clock. One that is `bare` makes the
 /// runtimes that it needs.
@@ -24,11 +27,12 @@ macro_rules! claims {
     )+};
     (@in_order $clock:ident $name:ident) => {
         claims! { @$clock shared, crate::wait::SharedLimit, $name }
+        claims! { @$clock by_turns, crate::wait::SharedLimit<{ crate::wait::TURNS }>, $name }
         claims! { @$clock keyed, crate::wait::KeyedLimit, $name }
         claims! { @$clock permits, crate::wait::PermitLimit, $name }
     };
     (@newest $clock:ident $name:ident) => {
-        claims! { @$clock newest_of_shared, crate::wait::SharedLimit<true>, $name }
+        claims! { @$clock newest_of_shared, crate::wait::SharedLimit<{ crate::wait::NEWEST }>, $name }
         claims! { @$clock newest_of_permits, crate::wait::PermitLimit<true>, $name }
     };
     // Who waits for the end of a cycle needs a runtime.

@@ -5,7 +5,7 @@ use paceline::prelude::*;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use super::{Kind, PermitLimit, SharedLimit};
+use super::{Kind, OLDEST, PermitLimit, SharedLimit};
 use crate::timed::{ms, now, since, sleep};
 
 const AFTER: u64 = 100;
@@ -13,7 +13,7 @@ const AFTER: u64 = 100;
 #[tokio::test(start_paused = true)]
 async fn after_a_pause_the_newest_waiters_are_first() {
     let after = ms(AFTER);
-    newest_are_first_after_a_pause(SharedLimit::<false>::of(2).newest_first(after)).await;
+    newest_are_first_after_a_pause(SharedLimit::<OLDEST>::of(2).newest_first(after)).await;
     newest_are_first_after_a_pause(PermitLimit::<false>::of(2).newest_first(after)).await;
 }
 
@@ -34,7 +34,7 @@ async fn newest_are_first_after_a_pause<K: Kind>(limit: K) {
 #[tokio::test(start_paused = true)]
 async fn a_woken_waiter_that_is_overtaken_is_not_passed_over() {
     let after = ms(AFTER);
-    overtaken_is_not_passed_over(SharedLimit::<false>::of(1).newest_first(after)).await;
+    overtaken_is_not_passed_over(SharedLimit::<OLDEST>::of(1).newest_first(after)).await;
     overtaken_is_not_passed_over(PermitLimit::<false>::of(1).newest_first(after)).await;
 }
 
