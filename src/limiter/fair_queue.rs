@@ -51,7 +51,7 @@ use super::{Limiter, Limits, Observer};
 /// * **A new key has its turn in the next round**, before those that wait already. Behind a thousand requests of another key of weight w
 ///   it waits for at most w grants of cost 1.
 /// * **By weight**: of two keys that both wait, with weights 3 and 1, the first one gets 3 permits of each 4. With costs of at most c, what
-///   the keys a and b have had in any interval, divided by their weights, differs by at most 2 + c/wₐ + c/w_b.
+///   two keys of the weights v and w have had in any interval, divided by their weights, differs by at most 2 + c/v + c/w.
 /// * **Nothing is wasted**: only the order changes. While no other key waits, one key has the whole limit. A key without waiting requests costs
 ///   and saves nothing.
 /// * **First come, first served** among the requests of one key.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// A key that waits.
 #[derive(Debug)]
 struct Key {
-    key: u64,
+    id: u64,
     /// How many keys have begun to wait before.
     number: u64,
     /// The first round in which it has a turn.
@@ -42,13 +42,13 @@ pub struct Turns {
 impl Turns {
     /// A request is queued.
     pub fn join(&mut self, key: u64, id: u64, cost: u32, weight: u32) {
-        let index = self.keys.iter().position(|other| other.key == key);
+        let index = self.keys.iter().position(|other| other.id == key);
         let index = index.unwrap_or_else(|| {
-            let last = self.last.take_if(|last| last.key == key);
+            let last = self.last.take_if(|last| last.id == key);
             let begins = last.unwrap_or_else(|| {
                 self.begun += 1;
                 Key {
-                    key,
+                    id: key,
                     number: self.begun,
                     first: self.round + 1,
                     weight,
@@ -107,7 +107,7 @@ impl Turns {
 
     /// A queued request leaves.
     pub fn cancel(&mut self, key: u64, id: u64) {
-        let Some(index) = self.keys.iter().position(|other| other.key == key) else {
+        let Some(index) = self.keys.iter().position(|other| other.id == key) else {
             return;
         };
         let key = &mut self.keys[index];
