@@ -58,9 +58,10 @@ struct Turn {
 /// The flows of one class.
 #[derive(Default)]
 struct Rounds {
-    /// The flow with the next turn, and the others. Most often it is the next one again, and the map stays as it is.
-    next: Option<(Turn, u64)>,
-    later: BTreeMap<Turn, u64>,
+    /// The next turn, those after it, and the first waiter of the flow that has it. Most often a flow that was served has the next turn
+    /// again, and the map stays as it is.
+    next: Option<(Turn, Ticket)>,
+    later: BTreeMap<Turn, Ticket>,
     /// The oldest waiter of each flow.
     oldest: BTreeSet<Ticket>,
     /// The turn of the last grant.
@@ -95,20 +96,21 @@ impl Flows {
         }
     }
 
+    #[inline]
     pub(super) fn head(&self) -> Option<Ticket> {
-        self.lanes[&self.next()?].waiters.end(false)
+        let class = if self.has_classes {
+            let classes = self.classes.iter();
+            let waiting = classes.filter(|class| class.next.is_some());
+            waiting.min_by_key(|class| class.oldest.first())?
+        } else {
+            &self.classes[Priority::Normal as usize]
+        };
+        class.next.map(|(_, head)| head)
     }
 
     pub(super) fn head_mut(&mut self) -> Option<(Ticket, &mut Waiter)> {
-        let next = self.next()?;
-        self.lanes.get_mut(&next)?.waiters.end_mut(false)
-    }
-
-    fn next(&self) -> Option<u64> {
-        let classes = self.classes.iter();
-        let waiting = classes.filter(|class| class.next.is_some());
-        let first = waiting.min_by_key(|class| class.oldest.first());
-        first?.next.map(|(_, id)| id)
+        let head = self.head()?;
+        self.lanes.get_mut(&head.flow)?.waiters.end_mut(false)
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
@@ -180,7 +182,7 @@ impl Flows {
         if let Some((ticket, waiter)) = lane.waiters.end_mut(false) {
             let (cost, weight) = (waiter.cost, waiter.weight);
             lane.place(cost, weight, rounds.now);
-            rounds.insert(lane.next, id);
+            rounds.insert(lane.next, ticket);
             if self.has_classes {
                 rounds.oldest.insert(ticket);
             }
@@ -230,14 +232,14 @@ impl Rounds {
         }
     }
 
-    fn insert(&mut self, turn: Turn, id: u64) {
-        let first = match self.next {
+    fn insert(&mut self, turn: Turn, first: Ticket) {
+        let next = match self.next {
             Some((next, _)) => Some(next),
             None => self.later.first_key_value().map(|(next, _)| *next),
         };
-        if first.is_some_and(|first| first < turn) {
-            self.later.insert(turn, id);
-        } else if let Some((next, other)) = self.next.replace((turn, id)) {
+        if next.is_some_and(|next| next < turn) {
+            self.later.insert(turn, first);
+        } else if let Some((next, other)) = self.next.replace((turn, first)) {
             self.later.insert(next, other);
         }
     }
@@ -322,14 +324,8 @@ mod tests {
     use super::*;
     use crate::time::Tick;
 
-    /// Pseudo-random numbers below `n`.
-    fn below(seed: &mut u64, n: u64) -> u64 {
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (*seed >> 33) % n
-    }
-
     fn ticket(key: u64, number: u64) -> Ticket {
-        Ticket::new(Tick::ZERO, number, key << 2)
+        Ticket::new(Tick::ZERO, number, key << 2 | Priority::Normal as u64)
     }
 
     fn waiter(cost: u32, weight: u32) -> Waiter {
@@ -350,22 +346,22 @@ mod tests {
     fn random_schedules_pass_as_in_the_plain_loop() {
         let mut passed = 0;
         for seed in 0..3_000 {
-            let random = &mut (seed + 1);
-            let (keys, most) = (1 + below(random, 6), 1 + below(random, 9));
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (keys, most) = (random.u64(1..7), random.u32(1..10));
             let (mut flows, mut turns) = (Flows::default(), Turns::default());
             let mut waiting: Vec<(u64, u64)> = Vec::new();
             for number in 0..150 {
-                match below(random, 10) {
+                match random.u8(..10) {
                     0..5 => {
-                        let key = below(random, keys);
-                        let cost = 1 + below(random, most) as u32;
-                        let weight = 1 + below(random, 3) as u32;
+                        let key = random.u64(..keys);
+                        let cost = random.u32(1..=most);
+                        let weight = random.u32(1..4);
                         flows.insert(ticket(key, number), waiter(cost, weight));
                         turns.join(key, number, cost, weight);
                         waiting.push((key, number));
                     }
                     5 if !waiting.is_empty() => {
-                        let index = below(random, waiting.len() as u64) as usize;
+                        let index = random.usize(..waiting.len());
                         let (key, number) = waiting.remove(index);
                         assert!(flows.remove(ticket(key, number), None).is_some());
                         turns.cancel(key, number);
@@ -393,7 +389,7 @@ mod tests {
             assert!(pass(&mut flows).is_some());
             assert!(flows.remove(ticket(key, 2 * key + 1), None).is_some());
         }
-        let [rounds, ..] = &flows.classes;
+        let rounds = &flows.classes[Priority::Normal as usize];
         assert!(flows.lanes.is_empty() && flows.lanes.capacity() <= FEW);
         assert!(rounds.later.is_empty() && rounds.next.is_none() && rounds.last.is_none());
     }

@@ -298,9 +298,9 @@ async fn it_is_part_of_a_combined_limit_without_a_deadlock_in_any_order() {
     let calls = (0..50).map(async |n| {
         let key = char::from(b'a' + n % 5);
         if n % 2 == 0 {
-            one(key).await
+            one(key).await;
         } else {
-            two(key).await
+            two(key).await;
         }
     });
     join_all(calls).await;
@@ -321,18 +321,12 @@ async fn a_combined_limit_lets_keys_take_turns_at_the_total() {
     assert_eq!(passed.into_inner(), "abaaa");
 }
 
-/// Pseudo-random numbers below `n`.
-fn below(seed: &mut u64, n: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-    (*seed >> 33) % n
-}
-
 /// A request of a random schedule.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    key: u64,
+    /// Its weight is one more.
+    key: u32,
     cost: u32,
-    weight: u32,
     /// Milliseconds from the start. None comes or leaves when a slot is due.
     comes: u64,
     leaves: u64,
@@ -341,34 +335,31 @@ struct Call {
 #[tokio::test(start_paused = true)]
 async fn random_schedules_pass_as_in_the_plain_loop_and_at_the_instants_of_the_policy() {
     for seed in 0..200 {
-        let random = &mut (seed + 1);
-        let (keys, most) = (1 + below(random, 5), 1 + below(random, 4));
-        let calls: Vec<_> = (0..60)
-            .map(|_| {
-                let comes = 1 + 10 * below(random, 300);
-                let stays = if below(random, 4) == 0 {
-                    10 * below(random, 200)
-                } else {
-                    1_000_000
-                };
-                let key = below(random, keys);
-                Call {
-                    key,
-                    cost: 1 + below(random, most) as u32,
-                    weight: 1 + key as u32,
-                    comes,
-                    leaves: comes + 1 + stays,
-                }
-            })
-            .collect();
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (keys, most) = (random.u32(1..6), random.u32(1..5));
+        let calls = (0..60).map(|_| {
+            let comes = random.u64(..300) * 10 + 1;
+            let stays = if random.u8(..4) == 0 {
+                random.u64(..200) * 10
+            } else {
+                1_000_000
+            };
+            let key = random.u32(..keys);
+            Call {
+                key,
+                cost: random.u32(1..=most),
+                comes,
+                leaves: comes + stays + 1,
+            }
+        });
+        let calls: Vec<_> = calls.collect();
         assert_eq!(passed(&calls).await, expected(&calls), "{seed}");
     }
 }
 
 /// When which calls pass.
 async fn passed(calls: &[Call]) -> Vec<(u64, usize)> {
-    let limit =
-        FairQueue::new(Interval::every(ms(100))).with_weights(|key| weight(1 + *key as u32));
+    let limit = FairQueue::new(Interval::every(ms(100))).with_weights(|key| weight(1 + *key));
     assert!(limit.limit().try_acquire(1).is_pass());
     let (start, passed) = (now(), RefCell::new(Vec::new()));
     let calls = calls.iter().enumerate().map(async |(number, call)| {
@@ -399,15 +390,15 @@ fn expected(calls: &[Call]) -> Vec<(u64, usize)> {
                 passed.push((time, number));
                 slot = time + 100 * u64::from(call.cost);
             } else if call.comes == time {
-                turns.join(call.key, id, call.cost, call.weight);
+                turns.join(call.key.into(), id, call.cost, 1 + call.key);
                 waiting.push(number);
             } else if call.leaves == time && waiting.contains(&number) {
-                turns.cancel(call.key, id);
+                turns.cancel(call.key.into(), id);
                 waiting.retain(|other| *other != number);
             }
         }
         if slot <= time && !waiting.is_empty() {
-            let number = turns.pass().unwrap() as usize;
+            let number = usize::try_from(turns.pass().unwrap()).unwrap();
             waiting.retain(|other| *other != number);
             passed.push((time, number));
             slot = time + 100 * u64::from(calls[number].cost);
