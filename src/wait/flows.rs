@@ -75,8 +75,9 @@ struct Rounds {
 /// The waiters of one flow.
 struct Lane {
     waiters: InOrder,
-    /// That of the first waiter.
     weight: u32,
+    /// That of its newest request. It holds from its next turn on.
+    next_weight: u32,
     /// How many flows have begun before.
     number: u64,
     /// Its last turn, or else its first one, and how many permits it had then. Each round after it adds the weight.
@@ -123,11 +124,12 @@ impl Flows {
             .flat_map(|lane| lane.waiters.iter_mut())
     }
 
-    pub(super) fn insert(&mut self, ticket: Ticket, waiter: Waiter) {
+    pub(super) fn insert(&mut self, ticket: Ticket, waiter: Waiter, weight: u32) {
         let rounds = &mut self.classes[class_of(ticket.flow)];
         let lane = self.lanes.entry(ticket.flow);
         let lane = lane.or_insert_with(|| rounds.begin(ticket.flow));
         let first = lane.waiters.end(false);
+        lane.next_weight = weight;
         lane.waiters.insert(ticket, waiter);
         if first.is_none_or(|first| ticket < first) {
             self.first_has_changed(ticket.flow, first);
@@ -180,8 +182,8 @@ impl Flows {
             rounds.oldest.remove(&before);
         }
         if let Some((ticket, waiter)) = lane.waiters.end_mut(false) {
-            let (cost, weight) = (waiter.cost, waiter.weight);
-            lane.place(cost, weight, rounds.now);
+            let cost = waiter.cost;
+            lane.place(cost, rounds.now);
             rounds.insert(lane.next, ticket);
             if self.has_classes {
                 rounds.oldest.insert(ticket);
@@ -225,6 +227,7 @@ impl Rounds {
         Lane {
             waiters: InOrder::default(),
             weight: 1,
+            next_weight: 1,
             number: self.begun,
             turn,
             saved: 0,
@@ -270,7 +273,7 @@ impl Lane {
     }
 
     /// Finds its next turn with enough for a first waiter of this cost.
-    fn place(&mut self, cost: u32, weight: u32, now: Turn) {
+    fn place(&mut self, cost: u32, now: Turn) {
         if self.turn < now {
             let is_to_come = self.in_round(now.round) > now;
             let round = now.round - u64::from(is_to_come);
@@ -278,14 +281,14 @@ impl Lane {
                 self.go_on(self.in_round(round));
             }
             // What it has saved was for another waiter. It keeps no more than one turn or this waiter needs.
-            self.saved = self.saved.min(weight.max(cost).into());
+            self.saved = self.saved.min(self.next_weight.max(cost).into());
         } else if self.turn > now {
-            self.saved = weight.into();
+            self.saved = self.next_weight.into();
         }
-        self.weight = weight;
+        self.weight = self.next_weight;
         let lacks = i64::from(cost) - self.saved;
         let rounds = match u64::try_from(lacks) {
-            Ok(lacks) if lacks > 0 => lacks.div_ceil(weight.into()),
+            Ok(lacks) if lacks > 0 => lacks.div_ceil(self.weight.into()),
             _ => u64::from(self.turn < now),
         };
         self.next = match rounds {
@@ -328,13 +331,6 @@ mod tests {
         Ticket::new(Tick::ZERO, number, key << 2 | Priority::Normal as u64)
     }
 
-    fn waiter(cost: u32, weight: u32) -> Waiter {
-        Waiter {
-            weight,
-            ..Waiter::noop(cost)
-        }
-    }
-
     /// The head passes.
     fn pass(flows: &mut Flows) -> Option<Ticket> {
         let (ticket, head) = flows.head_mut()?;
@@ -356,7 +352,7 @@ mod tests {
                         let key = random.u64(..keys);
                         let cost = random.u32(1..=most);
                         let weight = random.u32(1..4);
-                        flows.insert(ticket(key, number), waiter(cost, weight));
+                        flows.insert(ticket(key, number), Waiter::noop(cost), weight);
                         turns.join(key, number, cost, weight);
                         waiting.push((key, number));
                     }
@@ -384,8 +380,8 @@ mod tests {
     fn a_million_keys_one_after_the_other_leave_no_memory() {
         let mut flows = Flows::default();
         for key in 0..1_000_000 {
-            flows.insert(ticket(key, 2 * key), waiter(1, 1));
-            flows.insert(ticket(key, 2 * key + 1), waiter(1, 1));
+            flows.insert(ticket(key, 2 * key), Waiter::noop(1), 1);
+            flows.insert(ticket(key, 2 * key + 1), Waiter::noop(1), 1);
             assert!(pass(&mut flows).is_some());
             assert!(flows.remove(ticket(key, 2 * key + 1), None).is_some());
         }
@@ -398,7 +394,7 @@ mod tests {
     fn many_keys_at_once_give_their_memory_back() {
         let mut flows = Flows::default();
         for key in 0..10_000 {
-            flows.insert(ticket(key, key), waiter(1, 1));
+            flows.insert(ticket(key, key), Waiter::noop(1), 1);
         }
         while pass(&mut flows).is_some() {}
         assert!(flows.lanes.is_empty() && flows.lanes.capacity() <= FEW);
@@ -409,7 +405,7 @@ mod tests {
         let mut flows = Flows::default();
         for number in 0..1_000 {
             let weight = if number % 3 == 0 { u32::MAX } else { 1 };
-            flows.insert(ticket(number % 7, number), waiter(u32::MAX, weight));
+            flows.insert(ticket(number % 7, number), Waiter::noop(u32::MAX), weight);
         }
         for _ in 0..1_000 {
             assert!(pass(&mut flows).is_some());

@@ -83,6 +83,7 @@ impl InOrder {
         .map(|(_, waiter)| waiter.cost)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
         match self.index_of(ticket) {
             Ok(index) => self.queued[index].1.as_mut(),
@@ -121,6 +122,7 @@ impl InOrder {
         Some(removed)
     }
 
+    #[inline]
     fn index_of(&self, ticket: Ticket) -> Result<usize, usize> {
         // Most requests come from the front or join at the end.
         match (self.queued.front(), self.queued.back()) {
@@ -130,6 +132,7 @@ impl InOrder {
         }
     }
 
+    #[inline]
     fn close_gaps(&mut self) {
         while self.queued.front().is_some_and(|place| place.1.is_none()) {
             self.queued.pop_front();

@@ -134,8 +134,9 @@ impl<R: Resource> Queue<R> {
             // The time of the answer is not known if the resource read no clock.
             self.waiters.note_queued(self.resource.now(true));
         }
-        // Where flows take turns, it may have become the head or have ceased to be.
-        if overtakes || self.waiters.is_first(*position) != answer.is_turn {
+        // Where flows take turns, it may also have ceased to be the head, or become it when it asks for less.
+        let may_move = self.waiters.has_flows() || (joins && !answer.is_turn);
+        if overtakes || (may_move && self.waiters.is_first(*position) != answer.is_turn) {
             self.schedule_head(answer.now);
         } else if let (Some(due), Position::Queued(ticket)) = (due, *position) {
             let task = self.timeout.expect(ticket, due, answer.now);
@@ -321,7 +322,7 @@ impl<R: Resource> Queue<R> {
     ) {
         if let Position::Queued(ticket) = *position {
             self.disarm(ticket);
-            self.waiters.requeue(ticket);
+            self.waiters.requeue(ticket, caller.flow);
             if let Some(waiter) = self.waiters.get_mut(ticket) {
                 let has_moved = !waiter.waker.will_wake(caller.waker);
                 if has_moved {
@@ -344,19 +345,18 @@ impl<R: Resource> Queue<R> {
         }
         let waiter = Waiter {
             cost,
-            weight: caller.flow.map_or(1, |flow| flow.weight.get()),
             waker: caller.waker.clone(),
             home: sleeps_until.map_or_else(|| home(caller), |_| None),
             wakes_at: sleeps_until.unwrap_or(Tick::MAX),
             holds: false,
         };
         let ticket = if let Position::Reserved(ticket) = *position {
-            self.waiters.rejoin(ticket, waiter);
+            self.waiters.rejoin(ticket, waiter, caller.flow);
             ticket
         } else {
             self.resource.on_queued();
             let ticket = self.ticket(now, caller.priority, caller.flow);
-            self.waiters.join(ticket, waiter);
+            self.waiters.join(ticket, waiter, caller.flow);
             ticket
         };
         *position = Position::Queued(ticket);
@@ -391,7 +391,7 @@ impl<R: Resource> Queue<R> {
             Position::Reserved(ticket) => {
                 let head = self.waiters.head();
                 self.waiters.charge_flow(ticket, paid.unwrap_or(0));
-                return self.waiters.head() != head;
+                return self.waiters.has_flows() && self.waiters.head() != head;
             }
             Position::Queued(ticket) => ticket,
         };
@@ -403,7 +403,7 @@ impl<R: Resource> Queue<R> {
         };
         self.deferred.drop_later(waiter.waker);
         // What a flow has saved may now pay for its next request.
-        was_head || self.waiters.head() != head
+        was_head || (self.waiters.has_flows() && self.waiters.head() != head)
     }
 
     /// Makes sure that the head is woken when its permits are due, and passed over if it does not ask then.

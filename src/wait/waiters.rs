@@ -48,13 +48,18 @@ impl Position {
     pub(crate) const fn is_none(self) -> bool {
         matches!(self, Self::None)
     }
+
+    const fn ticket(self) -> Option<Ticket> {
+        match self {
+            Self::None => None,
+            Self::Queued(ticket) | Self::Reserved(ticket) => Some(ticket),
+        }
+    }
 }
 
 /// A queued request.
 pub(super) struct Waiter {
     pub(super) cost: u32,
-    /// The weight of its flow.
-    pub(super) weight: u32,
     pub(super) waker: Waker,
     /// The runtime in which it waits, if the timer of the queue may wake it there, and how exactly: `None` for exact waits, except in
     /// a crowd.
@@ -70,7 +75,6 @@ impl Waiter {
     pub(super) fn noop(cost: u32) -> Self {
         Self {
             cost,
-            weight: 1,
             waker: Waker::noop().clone(),
             home: None,
             wakes_at: Tick::MAX,
@@ -132,6 +136,11 @@ impl Waiters {
         self.flows = Some(Box::default());
     }
 
+    #[inline]
+    pub(super) const fn has_flows(&self) -> bool {
+        self.flows.is_some()
+    }
+
     /// Counts permits for the flow of a request that has taken them without being queued.
     pub(super) fn charge_flow(&mut self, ticket: Ticket, cost: u32) {
         if let Some(flows) = &mut self.flows {
@@ -146,7 +155,7 @@ impl Waiters {
 
     /// Whether a request may pass before older ones: newest first does not apply then.
     const fn is_reordered(&self) -> bool {
-        self.has_classes() || self.flows.is_some()
+        self.has_classes() || self.has_flows()
     }
 
     /// Whether the time has to be [noted](Self::note_queued) at which this waiter, the only one, has joined.
@@ -235,21 +244,23 @@ impl Waiters {
     }
 
     /// Whether no waiter is ahead of this position.
+    #[inline]
     pub(super) fn is_first(&self, position: Position) -> bool {
-        match (position, self.head()) {
-            (_, None) => true,
-            (Position::None, Some(_)) => self.is_newest_first,
-            (Position::Queued(ticket) | Position::Reserved(ticket), Some(head)) => {
-                let is_earlier = (ticket > head) == self.is_newest_first;
-                ticket == head || (is_earlier && ticket.flow == head.flow)
-            }
-        }
+        let Some(head) = self.head() else {
+            return true;
+        };
+        let Some(ticket) = position.ticket() else {
+            return self.is_newest_first;
+        };
+        let is_earlier = (ticket > head) == self.is_newest_first;
+        ticket.number == head.number || (is_earlier && ticket.flow == head.flow)
     }
 
     pub(super) const fn has_second(&self) -> bool {
         self.len > 1
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
         match &mut self.flows {
             None => self.in_order.get_mut(ticket),
@@ -275,21 +286,22 @@ impl Waiters {
         ticket
     }
 
-    pub(super) fn join(&mut self, ticket: Ticket, waiter: Waiter) {
+    #[inline]
+    pub(super) fn join(&mut self, ticket: Ticket, waiter: Waiter, flow: Option<Flow>) {
         self.changes = self.changes.wrapping_add(1);
-        self.insert(ticket, waiter);
+        self.insert(ticket, waiter, flow);
     }
 
     /// A handle comes back to its position.
-    pub(super) fn rejoin(&mut self, ticket: Ticket, waiter: Waiter) {
+    pub(super) fn rejoin(&mut self, ticket: Ticket, waiter: Waiter, flow: Option<Flow>) {
         self.reorder();
-        self.insert(ticket, waiter);
+        self.insert(ticket, waiter, flow);
     }
 
     /// An overdue head comes back, if this is one.
-    pub(super) fn requeue(&mut self, ticket: Ticket) {
+    pub(super) fn requeue(&mut self, ticket: Ticket, flow: Option<Flow>) {
         if let Some(waiter) = self.overdue.remove(&ticket) {
-            self.rejoin(ticket, waiter);
+            self.rejoin(ticket, waiter, flow);
         }
     }
 
@@ -315,6 +327,7 @@ impl Waiters {
 
     /// `paid`: the waiter leaves since it has passed, and took so many permits. If it was the head, and took what it has waited for,
     /// an estimate has foreseen it.
+    #[inline]
     pub(super) fn remove(
         &mut self,
         ticket: Ticket,
@@ -337,16 +350,18 @@ impl Waiters {
         self.reorders = self.reorders.wrapping_add(1);
     }
 
-    fn insert(&mut self, ticket: Ticket, waiter: Waiter) {
+    #[inline]
+    fn insert(&mut self, ticket: Ticket, waiter: Waiter, flow: Option<Flow>) {
         self.cost += u64::from(waiter.cost);
         self.len += 1;
-        match &mut self.flows {
-            None => self.in_order.insert(ticket, waiter),
-            Some(flows) => flows.insert(ticket, waiter),
+        match (&mut self.flows, flow) {
+            (Some(flows), Some(flow)) => flows.insert(ticket, waiter, flow.weight.get()),
+            _ => self.in_order.insert(ticket, waiter),
         }
     }
 
     /// `paid`: see [`remove`](Self::remove).
+    #[inline]
     fn remove_queued(&mut self, ticket: Ticket, paid: Option<u32>) -> Option<Waiter> {
         let removed = match &mut self.flows {
             None => self.in_order.remove(ticket),

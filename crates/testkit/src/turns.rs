@@ -10,8 +10,9 @@ struct Key {
     number: u64,
     /// The first round in which it has a turn.
     first: u64,
-    /// That of its first request.
     weight: u32,
+    /// That of its newest request.
+    next_weight: u32,
     saved: i64,
     requests: VecDeque<Request>,
 }
@@ -20,13 +21,13 @@ struct Key {
 struct Request {
     id: u64,
     cost: u32,
-    weight: u32,
 }
 
 /// The requests of all keys.
 ///
 /// Keys are visited in rounds. At each visit a key gets its weight, and passes requests as long as it can pay for the first one. A key
-/// that begins to wait is visited first in the next round, and then in the order in which keys have begun. One without requests is forgotten,
+/// that begins to wait is visited first in the next round, and then in the order in which keys have begun. The weight of its newest request holds
+/// as soon as its first request is another one. One without requests is forgotten,
 /// but for the one that passed last, until another passes. A key that is not being visited, and whose first request is cancelled, keeps at
 /// most one turn or what its next request costs.
 #[derive(Debug, Default)]
@@ -52,6 +53,7 @@ impl Turns {
                     number: self.begun,
                     first: self.round + 1,
                     weight,
+                    next_weight: weight,
                     saved: 0,
                     requests: VecDeque::new(),
                 }
@@ -63,7 +65,8 @@ impl Turns {
         if joined.requests.is_empty() {
             joined.weight = weight;
         }
-        joined.requests.push_back(Request { id, cost, weight });
+        joined.next_weight = weight;
+        joined.requests.push_back(Request { id, cost });
     }
 
     /// Goes from key to key until one can pay for a request, which passes.
@@ -81,9 +84,9 @@ impl Turns {
                 let passed = key.requests.pop_front()?;
                 key.saved -= i64::from(passed.cost);
                 self.last = None;
-                match key.requests.front() {
-                    Some(next) => key.weight = next.weight,
-                    None => self.last = Some(self.keys.remove(index)),
+                key.weight = key.next_weight;
+                if key.requests.is_empty() {
+                    self.last = Some(self.keys.remove(index));
                 }
                 return Some(passed.id);
             }
@@ -117,9 +120,9 @@ impl Turns {
             None => drop(self.keys.remove(index)),
             Some(next) if was_first => {
                 if key.number != self.number {
-                    key.saved = key.saved.min(next.cost.max(next.weight).into());
+                    key.saved = key.saved.min(next.cost.max(key.next_weight).into());
                 }
-                key.weight = next.weight;
+                key.weight = key.next_weight;
             }
             Some(_) => {}
         }
