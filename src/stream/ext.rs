@@ -6,8 +6,8 @@ use core::time::Duration;
 use futures_core::{Stream, TryStream};
 
 use crate::concurrency::{Admit, Permits};
-use crate::limiter::{Keyed, Limiter, Limits, Owned, Unfailing};
-use crate::policy::{Interval, Policy};
+use crate::limiter::{Limiter, Limits, Owned, Unfailing};
+use crate::policy::Interval;
 use crate::time::or_panic;
 
 use super::{
@@ -188,7 +188,8 @@ pub trait PaceStreamExt: Stream {
         or_panic(PaceBatches::try_new(self, limiter, max))
     }
 
-    /// Emits each item as soon as the limit of its key grants a permit. Keys do not wait for each other.
+    /// Emits each item as soon as the limit of its key grants a permit. Keys do not wait for each other, unless they have
+    /// [a total](crate::limiter::WithTotal).
     ///
     /// The stream holds at most `held` items, over all keys. See [`PaceByKey`] for exactly when.
     ///
@@ -216,23 +217,17 @@ pub trait PaceStreamExt: Stream {
     /// If `held` is zero. [`PaceByKey::try_new`] returns an error instead.
     #[doc(alias("group by", "per user"))]
     #[track_caller]
-    fn pace_by_key<K, P, F>(
-        self,
-        limits: Keyed<K, P>,
-        key_of: F,
-        held: usize,
-    ) -> PaceByKey<Self, K, P, F>
+    fn pace_by_key<K, L, F>(self, limits: L, key_of: F, held: usize) -> PaceByKey<Self, K, L, F>
     where
         Self: Sized,
         K: Hash + Eq + Clone,
-        P: Policy + Send + 'static,
-        P::State: Send,
+        L: Limits<K, Limit: Unfailing, Error = Infallible>,
         F: FnMut(&Self::Item) -> K,
     {
         or_panic(PaceByKey::try_new(self, limits, key_of, held))
     }
 
-    /// As [`pace_by_key`](Self::pace_by_key), for any [`Limits`]: those in Redis too.
+    /// As [`pace_by_key`](Self::pace_by_key), for [`Limits`] of which a key may have none: those in Redis too.
     ///
     /// An item whose key has no limit becomes an error that contains the item: a key for a limit in Redis must not be empty, for
     /// example. See [`TryPaceByKey`] for exactly when.

@@ -9,8 +9,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::limiter::{Keyed, Limiter, Limits};
-use crate::policy::Policy;
+use crate::limiter::{Limiter, Limits};
 use crate::time::OutOfRange;
 
 use super::pace_by_key_and_cost::{Cause, PaceByKeyAndCost, PaceByKeyError};
@@ -45,30 +44,25 @@ pin_project! {
     ///
     /// Only keys that were woken are polled. A key takes memory while items of it are held.
     ///
-    /// **Window bound**: that of the policy, for each key, counted in emissions.
+    /// **Window bound**: that of the policy, for each key, counted in emissions; with [a total](crate::limiter::WithTotal) that of its
+    /// policy for all keys together, too.
     #[must_use = "streams do nothing unless polled"]
-    pub struct PaceByKey<S, K, P, F>
+    pub struct PaceByKey<S, K, L, F>
     where
         S: Stream,
-        K: Hash,
-        K: Eq,
-        K: Clone,
-        P: Policy,
-        P: Send,
-        P: 'static,
-        P::State: Send,
+        L: Limits<K>,
+        L::Limit: Limiter,
     {
         #[pin]
-        inner: TryPaceByKey<S, K, Keyed<K, P>, F>,
+        inner: TryPaceByKey<S, K, L, F>,
     }
 }
 
-impl<S, K, P, F> PaceByKey<S, K, P, F>
+impl<S, K, L, F> PaceByKey<S, K, L, F>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
+    L: Limits<K, Limit: Limiter<Error = Infallible>, Error = Infallible>,
     F: FnMut(&S::Item) -> K,
 {
     /// The same as [`pace_by_key`](super::PaceStreamExt::pace_by_key), for a size from a configuration.
@@ -76,12 +70,7 @@ where
     /// # Errors
     ///
     /// If `held` is zero.
-    pub fn try_new(
-        stream: S,
-        limits: Keyed<K, P>,
-        key_of: F,
-        held: usize,
-    ) -> Result<Self, OutOfRange> {
+    pub fn try_new(stream: S, limits: L, key_of: F, held: usize) -> Result<Self, OutOfRange> {
         let inner = TryPaceByKey::try_new(stream, limits, key_of, held)?;
         Ok(Self { inner })
     }
@@ -92,12 +81,11 @@ where
     }
 }
 
-impl<S, K, P, F> Stream for PaceByKey<S, K, P, F>
+impl<S, K, L, F> Stream for PaceByKey<S, K, L, F>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
+    L: Limits<K, Limit: Limiter<Error = Infallible>, Error = Infallible>,
     F: FnMut(&S::Item) -> K,
 {
     type Item = S::Item;
@@ -112,12 +100,11 @@ where
     }
 }
 
-impl<S, K, P, F> FusedStream for PaceByKey<S, K, P, F>
+impl<S, K, L, F> FusedStream for PaceByKey<S, K, L, F>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
+    L: Limits<K, Limit: Limiter<Error = Infallible>, Error = Infallible>,
     F: FnMut(&S::Item) -> K,
 {
     fn is_terminated(&self) -> bool {
@@ -126,12 +113,11 @@ where
 }
 
 /// Does not print the items and the keys: they may be secret, and they may be large.
-impl<S, K, P, F> fmt::Debug for PaceByKey<S, K, P, F>
+impl<S, K, L, F> fmt::Debug for PaceByKey<S, K, L, F>
 where
     S: Stream + fmt::Debug,
     K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
+    L: Limits<K, Limit: Limiter<Error = Infallible>, Error = Infallible>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.inner.fmt_as("PaceByKey", f)

@@ -151,7 +151,7 @@ fn everything_can_be_sent_shared_moved_and_printed_also_over_items_that_cannot_b
     free::<Pace<Secrets, Owned<Interval>>>();
     free::<TryPace<Secrets, Owned<Interval>>>();
     free::<PaceByCost<Secrets, Shared<Interval>, CostOf>>();
-    free::<PaceByKey<Secrets, u8, Interval, KeyOf>>();
+    free::<PaceByKey<Secrets, u8, Keyed<u8, Interval>, KeyOf>>();
     free::<TryPaceByKey<Secrets, u8, Keyed<u8, Interval>, KeyOf>>();
     free::<PaceByKeyAndCost<Secrets, u8, Keyed<u8, Interval>, KeyOf, CostOf>>();
     free::<PaceBatches<Secrets, Owned<Interval>>>();
@@ -213,7 +213,7 @@ fn what_is_settled_can_be_sent_shared_and_printed() {
 #[test]
 fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
     use paceline::limiter::future::{Part, Together};
-    use paceline::limiter::{Combined, DynLimiter, Line, LineError, Priority};
+    use paceline::limiter::{Combined, DynLimiter, Line, LineError, Priority, WithTotal};
 
     // Those are sealed: a `Member` of them, and `Charge`, cannot be named.
     fn part<L: Part>() {}
@@ -226,6 +226,7 @@ fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
     free::<Acquire<Combined<Both>>>();
     free::<Line<Combined<Both>>>();
     free::<Line<Keyed<u8, Interval>>>();
+    free::<WithTotal<u8, Interval, TokenBucket>>();
     value::<LineError>();
     error::<LineError<OutOfRange>>();
     value::<Priority>();

@@ -36,6 +36,7 @@ mod shared;
 mod status;
 mod switched;
 mod watched;
+mod with_total;
 mod within;
 mod yields;
 
