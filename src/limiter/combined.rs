@@ -11,7 +11,7 @@ use crate::time::Resolution;
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::part::{Member, Together, enter, hold, never, peek, refuse_never, reserve, take};
-use super::{Answer, Limiter, Settle, TooCostly};
+use super::{Answer, Limiter, Priority, Settle, TooCostly};
 
 /// Limits on different handles, all or nothing: a limit for each user and one for all users.
 ///
@@ -20,7 +20,8 @@ use super::{Answer, Limiter, Settle, TooCostly};
 /// whole: `Line::new(Combined::new((a, b)))`, and so does a switch: a member has no mode of its own. Nor has it a
 /// [class](super::Priority), [see below](#the-order). An [`Owned`](super::Owned) limit has no queue: make it a `Shared`.
 ///
-/// Limits that are always asked together need no handles: [`All`](crate::policy::All) makes one policy of them, which is cheaper.
+/// Limits that are always asked together need no handles: [`All`](crate::policy::All) makes one policy of them, which is cheaper. For
+/// streams and layers by key, [`Keyed::with_total`](super::Keyed::with_total) combines the limit of each key with one for all keys.
 ///
 /// ```
 /// use paceline::limiter::Combined;
@@ -125,16 +126,13 @@ impl<T: Together> Combined<T> {
     #[track_caller]
     pub fn new(limits: T) -> Self {
         if let Some((number, class)) = limits.class() {
-            panic!(
-                "limit {number} of a `Combined` has the class {class:?}: its requests have no class, since two of them could wait \
-                 for each other; hand it a handle with `Priority::Normal`, or ask a limit with a class alone"
-            );
+            require_no_class(format_args!("limit {number} of a `Combined`"), class);
         }
         Self::of(limits)
     }
 
     /// Of handles without a class.
-    const fn of(limits: T) -> Self {
+    pub(super) const fn of(limits: T) -> Self {
         Self {
             limits,
             costs: None,
@@ -306,6 +304,16 @@ impl<T: Together> Combined<T> {
         let costs = self.costs.unwrap_or_else(|| T::same(cost));
         self.limits.with_members(costs, work)
     }
+}
+
+/// Panics unless requests of this class can be for several limits.
+#[track_caller]
+pub(super) fn require_no_class(limit: impl fmt::Display, class: Priority) {
+    assert!(
+        class == Priority::Normal,
+        "{limit} has the class {class:?}: its requests have no class, since two of them could wait for each other; \
+         hand it a handle with `Priority::Normal`, or ask a limit with a class alone"
+    );
 }
 
 /// Each try fails only if another thread is quicker between two locks.

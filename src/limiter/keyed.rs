@@ -515,11 +515,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         });
         answer.unwrap_or_else(|limit| {
             let limit = Shared::of(limit);
-            let decision = limit.try_decide(intent, cost);
-            if reads(decision) {
-                *left = left_after(|| limit.status());
-            }
-            (decision, None)
+            (limit.try_and_read(intent, cost, reads, left), None)
         })
     }
 

@@ -10,6 +10,7 @@
 //! | [`Fair`] | clients that share one capacity, and lend each other what they do not need | one short lock |
 //! | [`FairQueue`] | one limit for all keys, whose waiting requests take turns by key | one short lock |
 //! | [`Combined`] | several of these, all or nothing | one short lock each |
+//! | [`WithTotal`] | a limit for each key and one for all keys, all or nothing | one short lock each |
 //! | [`Line`] | any limiter, with a bound on what waits, an end, and jitter | that of the limiter, and one short lock |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
 //! | [`DynLimiter`] | any limiter in memory, of a type that is chosen at run time; it can be cloned | that of the limiter, and a call through a pointer |
@@ -63,6 +64,7 @@ mod switch;
 mod switched;
 #[cfg(feature = "tracing")]
 mod tracing_observer;
+mod with_total;
 
 use core::convert::Infallible;
 use core::hash::Hash;
@@ -104,6 +106,7 @@ pub use switch::{Switch, SwitchStats};
 pub use switched::{SwitchExt, Switched};
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
+pub use with_total::WithTotal;
 
 /// The futures of limiters, and the traits of the parts of a [`Combined`]. Few programs name them.
 pub mod future {

@@ -451,11 +451,7 @@ impl<P: Policy> Shared<P> {
     #[doc(alias("check", "check_n", "tryConsume"))]
     #[inline]
     pub fn try_acquire(&self, cost: u32) -> Decision {
-        let decision = self.try_decide(Intent::Acquire, cost);
-        if let Some(observer) = self.reporter.observer() {
-            observer.report_try(cost, decision, None);
-        }
-        decision
+        self.reported(cost, self.try_decide(Intent::Acquire, cost))
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
@@ -590,10 +586,37 @@ impl<P: Policy> Shared<P> {
         }
     }
 
+    #[inline]
+    fn reported(&self, cost: u32, decision: Decision) -> Decision {
+        if let Some(observer) = self.reporter.observer() {
+            observer.report_try(cost, decision, None);
+        }
+        decision
+    }
+
     /// Asks as a handle that is not queued, whether or not this one is.
     #[inline]
-    pub(super) fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
+    fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
         try_decide(&self.queue, &mut Position::None, intent, cost)
+    }
+
+    /// The same. `left` becomes the status after an answer that it `reads`, before any other request.
+    #[inline]
+    pub(super) fn try_and_read(
+        &self,
+        intent: Intent,
+        cost: u32,
+        reads: impl Fn(Decision) -> bool,
+        left: &mut Option<Status>,
+    ) -> Decision {
+        let position = &mut Position::None;
+        if !reads(Decision::Pass) && self.queue.takes_prefetched(*position, cost, intent) {
+            return Decision::Pass;
+        }
+        let read = |limit: &mut LimitState<P>| *left = left_after(|| limit.status());
+        let behind = LimitState::wait_behind;
+        let queue = &self.queue;
+        queue.try_and_read(position, cost, intent, behind, reads, read)
     }
 
     /// Leaves the queue, since it would take too long.
@@ -908,11 +931,9 @@ impl<P: Policy> Limiter for Shared<P> {
 
     #[inline]
     fn try_once(&self, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision> {
-        let decision = self.try_acquire(cost);
-        if all || !decision.is_pass() {
-            *left = left_after(|| self.status());
-        }
-        Some(decision)
+        let reads = |decision: Decision| all || !decision.is_pass();
+        let decision = self.try_and_read(Intent::Acquire, cost, reads, left);
+        Some(self.reported(cost, decision))
     }
 }
 

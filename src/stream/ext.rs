@@ -188,7 +188,8 @@ pub trait PaceStreamExt: Stream {
         or_panic(PaceBatches::try_new(self, limiter, max))
     }
 
-    /// Emits each item as soon as the limit of its key grants a permit. Keys do not wait for each other.
+    /// Emits each item as soon as the limit of its key grants a permit. Keys do not wait for each other, unless they have
+    /// [a total](crate::limiter::WithTotal).
     ///
     /// The stream holds at most `held` items, over all keys. See [`PaceByKey`] for exactly when.
     ///
@@ -226,7 +227,7 @@ pub trait PaceStreamExt: Stream {
         or_panic(PaceByKey::try_new(self, limits, key_of, held))
     }
 
-    /// As [`pace_by_key`](Self::pace_by_key), for limits that some keys cannot have, such as those in Redis.
+    /// As [`pace_by_key`](Self::pace_by_key), for [`Limits`] of which a key may have none: those in Redis too.
     ///
     /// An item whose key has no limit becomes an error that contains the item: a key for a limit in Redis must not be empty, for
     /// example. See [`TryPaceByKey`] for exactly when.

@@ -44,7 +44,8 @@ pin_project! {
     ///
     /// Only keys that were woken are polled. A key takes memory while items of it are held.
     ///
-    /// **Window bound**: that of the policy, for each key, counted in emissions.
+    /// **Window bound**: that of the policy, for each key, counted in emissions; with [a total](crate::limiter::WithTotal) that of its
+    /// policy for all keys together, too.
     #[must_use = "streams do nothing unless polled"]
     pub struct PaceByKey<S, K, L, F>
     where

@@ -92,14 +92,34 @@ impl<R: Resource> WaitQueue<R> {
         intent: Intent,
         wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
     ) -> Decision {
-        let Some(mut queue) = self.lock_unless_prefetched(*position, cost, intent) else {
+        self.try_and_read(position, cost, intent, wait_behind, |_| false, |_| ())
+    }
+
+    /// The same, and an answer that it `reads` is followed by `read` under the same lock, so that no other request comes between.
+    pub(crate) fn try_and_read(
+        &self,
+        position: &mut Position,
+        cost: u32,
+        intent: Intent,
+        wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
+        reads: impl Fn(Decision) -> bool,
+        read: impl FnOnce(&mut R),
+    ) -> Decision {
+        // A prefetched permit would pass without the lock.
+        let needs_lock = reads(Decision::Pass);
+        let queue = if needs_lock {
+            Some(self.lock())
+        } else {
+            self.lock_unless_prefetched(*position, cost, intent)
+        };
+        let Some(mut queue) = queue else {
             return Decision::Pass;
         };
         let answer = queue.decide(*position, cost, intent);
-        if queue.passes_alone(*position, cost, &answer, &self.front) {
-            return Decision::Pass;
-        }
         let decision = match answer.decision {
+            Decision::Pass if queue.passes_alone(*position, cost, &answer, &self.front) => {
+                Decision::Pass
+            }
             Decision::Pass | Decision::Wait { .. } if !answer.is_turn => {
                 let queue = &mut *queue;
                 wait_behind(&mut queue.resource, &queue.waiters, cost)
@@ -111,6 +131,9 @@ impl<R: Resource> WaitQueue<R> {
         };
         if intent == Intent::Acquire && !decision.is_pass() {
             queue.resource.on_refused();
+        }
+        if reads(decision) {
+            read(&mut queue.resource);
         }
         self.unlock(queue);
         decision

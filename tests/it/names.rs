@@ -214,7 +214,7 @@ fn what_is_settled_can_be_sent_shared_and_printed() {
 #[test]
 fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
     use paceline::limiter::future::{Part, Together};
-    use paceline::limiter::{Combined, DynLimiter, Line, LineError, Priority};
+    use paceline::limiter::{Combined, DynLimiter, Line, LineError, Priority, WithTotal};
 
     // Those are sealed: a `Member` of them, and `Charge`, cannot be named.
     fn part<L: Part>() {}
@@ -227,6 +227,7 @@ fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
     free::<Acquire<Combined<Both>>>();
     free::<Line<Combined<Both>>>();
     free::<Line<Keyed<u8, Interval>>>();
+    free::<WithTotal<u8, Interval, TokenBucket>>();
     value::<LineError>();
     error::<LineError<OutOfRange>>();
     value::<Priority>();

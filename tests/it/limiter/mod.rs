@@ -37,6 +37,7 @@ mod shared;
 mod status;
 mod switched;
 mod watched;
+mod with_total;
 mod within;
 mod yields;
 

@@ -189,6 +189,13 @@ fn a_combined_takes_no_handle_with_a_class_and_says_what_to_do() {
     let last = (account.clone(), account.clone(), users.at(1));
     let last = message(&|| format!("{:?}", Combined::new(last.clone())));
     assert!(last.starts_with("limit 2 of a `Combined` has the class Low"));
+    let total = message(&|| {
+        let users = Interval::every(ms(1)).keyed::<u32>();
+        format!("{:?}", users.with_total(urgent.clone()))
+    });
+    assert!(total.starts_with("the total has the class High"));
+    let keys = message(&|| format!("{:?}", users.clone().with_total(account.clone())));
+    assert!(keys.starts_with("the limit of each key has the class Low"));
 
     let users = users.with_priority(Normal);
     let both = Combined::new((urgent.with_priority(Normal), users.at(1)));

@@ -2,11 +2,12 @@
 
 use std::convert::Infallible;
 use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use paceline::limiter::{
-    Limiter, Limits, Mode, Observed, Owned, Quota, Shared, Status, Switch, WhenFull,
+    Event, Limiter, Limits, Mode, Observed, Owned, Quota, Shared, Status, Switch, WhenFull,
 };
-use paceline::policy::{Interval, TokenBucket, Unlimited};
+use paceline::policy::{Decision, Interval, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
@@ -155,6 +156,74 @@ async fn permits_that_passed_without_a_clock_reading_count_as_spent() {
         }
     }
     assert_eq!(shared.stats().passed, 999);
+}
+
+/// As a layer asks that writes what is left into each response. The observer is called between the answer and the response.
+#[tokio::test(start_paused = true)]
+async fn what_a_decision_leaves_counts_no_later_request() {
+    let limit = bucket(5).shared();
+    let other = limit.clone();
+    let limit = limit.with_observer(move |_: Event| _ = other.try_acquire(1));
+
+    let mut read = None;
+    for (cost, decision, remaining) in [(1, Decision::Pass, 4), (4, wait(100), 3)] {
+        assert_eq!(limit.try_once(cost, true, &mut read), Some(decision));
+        assert_eq!(left(read.take()).0, remaining);
+    }
+    assert_eq!(limit.try_once(1, false, &mut read), Some(Decision::Pass));
+    assert_eq!(read, None);
+    assert_eq!(limit.try_once(3, false, &mut read), Some(wait(300)));
+    assert_eq!(left(read), (0, 500));
+}
+
+/// On the real clock permits are prefetched. A thread that reads nothing takes them meanwhile.
+#[test]
+fn of_requests_on_threads_each_is_told_what_it_has_left() {
+    const EACH: usize = 2_000;
+    let large = TokenBucket::new(Rate::per_day(1), 10_000);
+    let told = |ask: &(dyn Fn(bool) -> Option<Status> + Sync)| {
+        thread::scope(|scope| {
+            let quiet = scope.spawn(|| (0..EACH).for_each(|_| assert_eq!(ask(false), None)));
+            let asks = || {
+                (0..EACH)
+                    .map(|_| ask(true).unwrap().remaining)
+                    .collect::<Vec<_>>()
+            };
+            let readers = [(); 4].map(|()| scope.spawn(asks));
+            quiet.join().unwrap();
+            readers.map(|reader| reader.join().unwrap())
+        })
+    };
+    let assert_each_is_told_its_own = |told: [Vec<u32>; 4]| {
+        for reader in &told {
+            assert!(reader.is_sorted_by(|earlier, later| earlier > later));
+        }
+        let mut all = told.concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 4 * EACH);
+    };
+
+    let shared = large.shared();
+    // Another thread asks between the answer and the response.
+    let shared = shared.with_observer(|_: Event| thread::yield_now());
+    assert_each_is_told_its_own(told(&|all| {
+        let mut read = None;
+        assert_eq!(shared.try_once(1, all, &mut read), Some(Decision::Pass));
+        read
+    }));
+    let users = large.keyed::<String>();
+    let _keeps_its_limit = users.with("ann", Shared::clone);
+    assert_each_is_told_its_own(told(&|all| {
+        let mut read = None;
+        let asked = users.try_as("ann", 1, all, &mut read);
+        assert_eq!(asked, Some(Decision::Pass));
+        read
+    }));
+    assert_eq!(
+        [shared.status(), users.status("ann")].map(|it| it.unwrap().remaining),
+        [0; 2]
+    );
 }
 
 #[tokio::test(start_paused = true)]

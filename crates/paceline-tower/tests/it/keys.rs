@@ -4,14 +4,14 @@ use ::tower::{Layer, service_fn};
 use http::{HeaderValue, Request, Response};
 use paceline::concurrency::KeyedPermits;
 use paceline::limiter::{Keyed, KeyedAt, Limiter, Limits, PolicyExt};
-use paceline::policy::FixedWindow;
+use paceline::policy::{FixedWindow, Interval};
 use paceline_tower::{
     Answers, ConcurrencyLayer, EnforceLayer, Failures, FeedbackLayer, For, OnMissingKey, PaceLayer,
     extension_key, header_key, host_key,
 };
 
 use super::{call, hello};
-use crate::timed::ms;
+use crate::timed::{ms, now, since};
 
 /// As limits and permits in Redis: a key has 1 to 200 bytes.
 #[derive(Clone)]
@@ -104,6 +104,46 @@ async fn a_key_that_the_limits_refuse_is_refused_and_no_failure() {
 }
 
 /// The statuses of three requests without a key, and then of one with it.
+/// By header a layer asks with the borrowed key first, and by key with an own one.
+#[tokio::test(start_paused = true)]
+async fn a_limit_for_each_key_and_one_for_all_keys_are_one_layer() {
+    let limits = || {
+        let total = FixedWindow::new(3, ms(60_000)).shared();
+        FixedWindow::new(2, ms(60_000)).keyed().with_total(total)
+    };
+    let layers = [
+        EnforceLayer::with_terms(For::header(limits(), "x-user")),
+        EnforceLayer::by_key(limits(), header_key("x-user")),
+    ];
+    for layer in layers {
+        let answers = Answers::new("users").with_success_headers(true);
+        let mut service = layer.answering(answers).layer(hello());
+        for (user, status, left) in [
+            ("ann", 200, 1),
+            ("ann", 200, 0),
+            ("ann", 429, 0),
+            ("bob", 200, 0),
+            ("bob", 429, 0),
+        ] {
+            let request = with_user(user.as_bytes());
+            let response = call(&mut service, request).await.unwrap();
+            assert_eq!(response.status(), status, "{user}");
+            let told = format!(r#""users";r={left};t=60"#);
+            assert_eq!(response.headers()["ratelimit"], told, "{user}");
+        }
+    }
+
+    let total = Interval::every(ms(100)).shared();
+    let users = Interval::every(ms(1_000)).keyed().with_total(total);
+    let mut service = PaceLayer::by_key(users, header_key("x-user")).layer(hello());
+    let start = now();
+    for (user, at) in [("ann", 0), ("bob", 100), ("ann", 1_000), ("eve", 1_100)] {
+        let request = with_user(user.as_bytes());
+        call(&mut service, request).await.unwrap();
+        assert_eq!(since(start), at, "{user}");
+    }
+}
+
 async fn statuses(rule: OnMissingKey<KeyedAt<String, FixedWindow>>) -> [u16; 4] {
     let layer = EnforceLayer::by_key(once_a_minute(), header_key("x-user"));
     let layer = layer.on_missing_key(rule).answering(Answers::new("users"));
