@@ -3,6 +3,7 @@
 mod marbles;
 mod paced;
 mod policies;
+mod turns;
 
 use std::fmt::{Display, Write as _};
 use std::fs;
