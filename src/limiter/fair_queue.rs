@@ -38,6 +38,21 @@ use super::{Limiter, Limits, Observer};
 /// # }
 /// ```
 ///
+/// On a timeline, as a stream:
+///
+/// ```
+/// # use {testkit::marble, paceline::{limiter::FairQueue, policy::Interval, stream::PaceStreamExt}};
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// # let limit = FairQueue::new(Interval::every(marble::TICK * 2));
+/// # let key = |item: &char| item.is_ascii_digit();
+/// // two ticks apart, all together; letters and digits take turns
+/// let input  = "(abcd) - - (1) - - - - - |";
+/// let output = "a      - b -   1 - c - d |";
+/// # marble::check(|s| s.pace_by_key(limit, key, 10), input, output).await;
+/// # }
+/// ```
+///
 /// It is a [`Limits`], whose limit for a key is a handle of type [`Shared`]. So everything that takes a limit for each key takes it:
 /// [`pace_by_key`](crate::stream::PaceStreamExt::pace_by_key), the layers, a [`Line`](super::Line), a
 /// [`Combined`](super::Combined), and [`reserve`](super::Settle) on the handle of a key. Changes go to [the limit](Self::limit) of all
