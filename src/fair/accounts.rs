@@ -118,10 +118,9 @@ impl Accounts {
         }
         if self.may_divide() {
             self.clients.divide(&self.share, false);
-            self.clients.fit(self.unspent());
+            self.clients.fit(self.unspent(), false);
         } else {
-            self.clients
-                .size_without_dividing(slot, self.share.capacity());
+            self.clients.size_without_dividing(slot, &self.share);
         }
         slot
     }
@@ -158,7 +157,7 @@ impl Accounts {
             Right::Wait(until) => return wait(until, now),
         };
         self.clients.count(slot, cost, now);
-        self.spend(cost, has_lent);
+        self.spend(slot, cost, has_lent);
         if let Some(log) = &mut self.log {
             // It was asked before.
             let _ = log_of(&self.share).decide(log, now, cost);
@@ -190,7 +189,7 @@ impl Accounts {
         let has_lent = self.enlarge(slot, covered);
         let cycle = self.share.cycle();
         self.clients.charge(slot, cost, covered, now, cycle);
-        self.spend(covered, has_lent);
+        self.spend(slot, covered, has_lent);
         if let Some(log) = &mut self.log {
             log_of(&self.share).charge(log, now, cost);
         }
@@ -248,7 +247,7 @@ impl Accounts {
             None => log_of(&share).fresh(now),
         });
         self.clients.divide(&self.share, false);
-        self.clients.fit(self.unspent());
+        self.clients.fit(self.unspent(), false);
     }
 
     /// What a client may use and has used in this cycle.
@@ -342,13 +341,13 @@ impl Accounts {
         right
     }
 
-    /// Whether a request above the size takes back a part of the default share, or is a loan.
+    /// Whether a request above the size takes back a part of the default share, or is a loan or the turn of another client.
     fn may_have_more(&self, client: &Client, needed: u32, cost: u32) -> bool {
         if needed <= client.own_default() {
             let missing = needed.saturating_sub(client.size);
             return u64::from(missing) <= self.clients.to_take_back(self.share.capacity());
         }
-        needed == cost && !client.is_in_debt()
+        needed == cost && !client.is_in_debt() && !client.has_had_its_turn(needed)
     }
 
     /// When pacing lets a request pass.
@@ -388,7 +387,7 @@ impl Accounts {
         self.work = WORK;
         self.clients.divide(&self.share, true);
         self.spent = self.clients.spend_overdrawn();
-        self.clients.fit(self.unspent());
+        self.clients.fit(self.unspent(), false);
     }
 
     fn unspent(&self) -> u32 {
@@ -413,11 +412,12 @@ impl Accounts {
         self.clients.lend(slot, needed, own)
     }
 
-    /// Counts permits of the cycle. If some were lent, the sizes of the others shrink to the unspent rest.
-    fn spend(&mut self, cost: u32, has_lent: bool) {
+    /// Counts permits of the cycle for a client. If others lent them, their sizes shrink to the unspent rest.
+    fn spend(&mut self, slot: u32, cost: u32, has_lent: bool) {
         self.spent = self.spent.saturating_add(cost);
         if has_lent && self.may_divide() {
-            self.clients.fit(self.unspent());
+            let has_turn = self.clients[slot].has_turn_of_another();
+            self.clients.fit(self.unspent(), has_turn);
         }
     }
 
@@ -804,6 +804,59 @@ mod tests {
             }
         }
         assert_eq!(sum, [6; 10]);
+    }
+
+    /// What passes in 400 cycles if each client asks in this order for this cost, once in a cycle.
+    fn passed_in_order<const N: usize>(capacity: u32, cost: u32, order: [u32; N]) -> [u32; N] {
+        let share = FairShare::new(capacity, CYCLE).with_carry(true);
+        let mut accounts = accounts(share, order.len().try_into().unwrap());
+        let mut passed = [0; N];
+        for cycle in 0..400 {
+            let _ = accounts.advance(at(cycle * 100));
+            for slot in order {
+                if accounts.decide(slot, cost, at(cycle * 100)).is_pass() {
+                    passed[slot as usize - 1] += cost;
+                } else {
+                    accounts.refuse(slot, cost);
+                }
+            }
+        }
+        passed
+    }
+
+    #[test]
+    fn with_carried_fractions_the_order_within_a_cycle_does_not_matter() {
+        let forwards = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+        let backwards = [10, 9, 8, 7, 6, 5, 4, 3, 2, 1];
+        let mixed = [3, 8, 1, 10, 5, 2, 9, 7, 4, 6];
+        for order in [forwards, backwards, mixed] {
+            for capacity in [1, 3, 7, 9] {
+                let passed = passed_in_order(capacity, 1, order);
+                assert_eq!(passed.iter().sum::<u32>(), 400 * capacity, "none is lost");
+                let behind = passed.map(|passed| passed.abs_diff(40 * capacity));
+                assert!(behind.iter().all(|behind| *behind <= 9), "{passed:?}");
+            }
+        }
+        let passed = passed_in_order(3, 1, forwards);
+        let expected = [121, 121, 121, 120, 120, 120, 120, 120, 120, 117];
+        assert_eq!(passed, expected);
+    }
+
+    #[test]
+    fn a_client_that_cannot_use_its_size_has_had_no_turn() {
+        // Each needs 14 of 13⅓, so that two pass in a cycle.
+        let passed = passed_in_order(40, 14, [1, 2, 3]);
+        assert_eq!(passed, [3738, 3738, 3710]);
+    }
+
+    #[test]
+    fn carried_fractions_do_not_keep_a_client_from_what_others_leave() {
+        let mut accounts = accounts(FairShare::new(3, CYCLE).with_carry(true), 10);
+        for cycle in 0..100 {
+            // The demand of the cycle before is always 0 when it asks.
+            let asked = u32::from(cycle % 2 == 0);
+            assert_eq!(ask(&mut accounts, 10, asked, cycle * 100), asked, "{cycle}");
+        }
     }
 
     #[test]

@@ -50,7 +50,8 @@
 //!
 //! The sum of all sizes is C. To make whole numbers of them, all are rounded down, and what that leaves goes, one permit each, to the
 //! largest fractions; of equal ones to the oldest client. With [`with_carry`](FairShare::with_carry) a fraction that a client lost
-//! counts in the next cycle.
+//! counts in the next cycle, and the order within a cycle does not matter: a permit above the default share is a later turn and no
+//! debt.
 //!
 //! [`ClientTerms`] bound what a client lends and borrows: a gap is at most [`most_lent`](ClientTerms::with_most_lent) or
 //! [`most_borrowed`](ClientTerms::with_most_borrowed). What none may borrow stays with the lenders.
