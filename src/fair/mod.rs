@@ -102,11 +102,13 @@ mod clients;
 mod divide;
 mod fair_share;
 mod report;
+mod rule;
 mod wide;
 
-pub(crate) use accounts::Accounts;
 pub use claim::{Claim, ClientTerms, Division};
 pub(crate) use clients::OVERFLOW;
 pub use divide::divide;
 pub use fair_share::{FairShare, Newcomers};
 pub(crate) use report::{ClientShare, Cycle};
+pub use rule::Rule;
+pub(crate) use rule::{HasState, RuleState};

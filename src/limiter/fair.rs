@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
-use crate::fair::{ClientTerms, FairShare};
+use crate::fair::{ClientTerms, FairShare, Rule};
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
@@ -15,7 +15,7 @@ use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
-use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
+use super::fair_clients::{Account, ClientQueue, ClientShare, FairClients, FairCycle, Reply, lock};
 use super::future::Obeying;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
@@ -99,17 +99,17 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 /// cycle. With [`with_pacing`](FairShare::with_pacing) the capacity in any such window. With
 /// [`Newcomers::EndCycle`](crate::fair::Newcomers::EndCycle) a cycle may end early, `at_most` times, and as often for clients with their
 /// own share, and each time the capacity comes on top. Permits that are charged, or given back after others passed, come on top, too.
-pub struct Fair<K> {
-    clients: Arc<Mutex<FairClients<K>>>,
+pub struct Fair<K, R: Rule = FairShare> {
+    clients: Arc<Mutex<FairClients<K, R>>>,
     resolution: Resolution,
     /// `None` if the clients are not observed.
     observer: Option<Arc<KeyedObserver<K>>>,
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// Clients that share the capacity of `share`, all on the same terms.
     #[must_use]
-    pub fn new(share: FairShare) -> Self {
+    pub fn new(share: R) -> Self {
         Self {
             clients: Arc::new(Mutex::new(FairClients::new(share))),
             resolution: Resolution::default(),
@@ -195,7 +195,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # }
     /// ```
     #[must_use]
-    pub fn at(&self, key: K) -> FairAt<K> {
+    pub fn at(&self, key: K) -> FairAt<K, R> {
         let observer = self.observer_of(|| key.clone());
         FairAt::new(self.clone(), key, Reporter::of(observer.as_ref()))
     }
@@ -213,7 +213,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
-    pub fn acquire(&self, key: K, cost: u32) -> Acquire<FairAt<K>> {
+    pub fn acquire(&self, key: K, cost: u32) -> Acquire<FairAt<K, R>> {
         Acquire::new(self.at(key), cost)
     }
 
@@ -242,7 +242,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
-    pub fn acquire_one(&self, key: K) -> AcquireOne<FairAt<K>> {
+    pub fn acquire_one(&self, key: K) -> AcquireOne<FairAt<K, R>> {
         AcquireOne::new(self.at(key))
     }
 
@@ -264,7 +264,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
-    pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithin<FairAt<K>> {
+    pub fn acquire_within(
+        &self,
+        key: K,
+        cost: u32,
+        within: Duration,
+    ) -> AcquireWithin<FairAt<K, R>> {
         AcquireWithin::new(
             self.at(key),
             cost,
@@ -331,7 +336,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         self.decision(reply, cost, intent)
     }
 
-    fn decision(&self, reply: Reply<K>, cost: u32, intent: Intent) -> Decision {
+    fn decision(&self, reply: Reply<K, R>, cost: u32, intent: Intent) -> Decision {
         match reply {
             Reply::Decided(decision) => decision,
             Reply::Ask(queue) => {
@@ -349,8 +354,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         key: &K,
         intent: Intent,
         cost: u32,
-        spare: &mut Option<Arc<FairQueue<K>>>,
-    ) -> Reply<K> {
+        spare: &mut Option<Arc<ClientQueue<K, R>>>,
+    ) -> Reply<K, R> {
         let mut clients = self.lock();
         let reply = clients.ask(key, intent, cost, |slot, clock| {
             let account = Account::new(Arc::clone(&self.clients), clock, slot);
@@ -370,10 +375,10 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// [`Account::settle`].
     fn settle(
         &self,
-        queue: &FairQueue<K>,
+        queue: &ClientQueue<K, R>,
         refused: u32,
         leaves: bool,
-    ) -> Option<Arc<FairQueue<K>>> {
+    ) -> Option<Arc<ClientQueue<K, R>>> {
         let last = queue.with(|account, waiters| account.settle(waiters, refused, leaves));
         unlock(self.lock());
         last
@@ -411,13 +416,13 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     }
 
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, FairClients<K>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, FairClients<K, R>> {
         lock(&self.clients)
     }
 }
 
 /// Changes while it is used.
-impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// Goes on with other parameters, and asks for the terms of all clients again. The clients stay, and what was spent in this cycle
     /// stays spent. The change takes effect at once, for queued requests too. Of a lower number of clients, the youngest ones beyond it
     /// are forgotten at the next cycle.
@@ -438,7 +443,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// assert!(tenants.try_acquire("ann", 10).is_pass());
     /// # }
     /// ```
-    pub fn retune(&self, share: FairShare) {
+    pub fn retune(&self, share: R) {
         let mut clients = self.lock();
         clients.retune(share);
         // A request that is too costly now is refused, wherever it is queued.
@@ -473,7 +478,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
 }
 
 /// What it has left and what its clients have.
-impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted, and no client is remembered.
     pub fn peek<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         self.try_decide(key, cost, Intent::Peek)
@@ -487,7 +492,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
 
     /// The parameters, as of the last [`retune`](Self::retune).
     #[must_use]
-    pub fn share(&self) -> FairShare {
+    pub fn share(&self) -> R {
         *self.lock().share()
     }
 
@@ -534,6 +539,21 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         shares
     }
 
+    /// How many clients are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether no client is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What only the rule of cycles has.
+impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// The cycle that is under way. It begins the cycles that are due.
     ///
     /// ```
@@ -559,31 +579,19 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         unlock(clients);
         cycle
     }
-
-    /// How many clients are remembered.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Whether no client is remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Limits<K> for Fair<K> {
-    type Limit = FairAt<K>;
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Limits<K> for Fair<K, R> {
+    type Limit = FairAt<K, R>;
     type Error = Infallible;
 
-    fn at(&self, key: K) -> Result<FairAt<K>, Infallible> {
+    fn at(&self, key: K) -> Result<FairAt<K, R>, Infallible> {
         Ok(Self::at(self, key))
     }
 }
 
 /// The same clients.
-impl<K> Clone for Fair<K> {
+impl<K, R: Rule> Clone for Fair<K, R> {
     fn clone(&self) -> Self {
         Self {
             clients: Arc::clone(&self.clients),
@@ -594,7 +602,7 @@ impl<K> Clone for Fair<K> {
 }
 
 /// Does not print the keys: they may be secret.
-impl<K> fmt::Debug for Fair<K> {
+impl<K, R: Rule> fmt::Debug for Fair<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fair").finish_non_exhaustive()
     }
@@ -631,19 +639,19 @@ impl<K> fmt::Debug for Fair<K> {
 ///
 /// With [`Obey`] it obeys a provider, whose limit is that of the whole capacity: a pause that a response to one client asks for holds
 /// the requests of all clients, as [`Fair::pause_for`] does.
-pub struct FairAt<K: Hash + Eq + Clone + Send + 'static> {
-    fair: Fair<K>,
+pub struct FairAt<K: Hash + Eq + Clone + Send + 'static, R: Rule = FairShare> {
+    fair: Fair<K, R>,
     key: K,
     /// While it waits.
-    queue: Option<Arc<FairQueue<K>>>,
+    queue: Option<Arc<ClientQueue<K, R>>>,
     position: Position,
     /// Memory for the next time that it waits.
-    spare: Option<Arc<FairQueue<K>>>,
+    spare: Option<Arc<ClientQueue<K, R>>>,
     reporter: Reporter,
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
-    const fn new(fair: Fair<K>, key: K, reporter: Reporter) -> Self {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> FairAt<K, R> {
+    const fn new(fair: Fair<K, R>, key: K, reporter: Reporter) -> Self {
         Self {
             fair,
             key,
@@ -654,7 +662,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
         }
     }
 
-    const fn fair(&self) -> &Fair<K> {
+    const fn fair(&self) -> &Fair<K, R> {
         &self.fair
     }
 
@@ -748,7 +756,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Limiter for FairAt<K, R> {
     type Error = Infallible;
 
     fn status(&self) -> Option<Status> {
@@ -788,7 +796,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Settle for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Settle for FairAt<K, R> {
     fn charge(&self, cost: u32) {
         let mut clients = self.fair.lock();
         clients.charge(&self.key, cost);
@@ -807,7 +815,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Settle for FairAt<K> {
 }
 
 /// For all clients: the provider has one limit.
-impl<K: Hash + Eq + Clone + Send + 'static> Obey for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Obey for FairAt<K, R> {
     type Error = Infallible;
 
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<Infallible>> {
@@ -816,21 +824,21 @@ impl<K: Hash + Eq + Clone + Send + 'static> Obey for FairAt<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Clone for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Clone for FairAt<K, R> {
     fn clone(&self) -> Self {
         self.fair.at(self.key.clone())
     }
 }
 
 /// Leaves the queue.
-impl<K: Hash + Eq + Clone + Send + 'static> Drop for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Drop for FairAt<K, R> {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
 /// Does not print the key: it may be secret.
-impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> fmt::Debug for FairAt<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FairAt")
             .field("is_waiting", &self.queue.is_some())
@@ -839,8 +847,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for FairAt<K> {
 }
 
 /// Asks a queue without being queued.
-fn try_queue<K>(
-    queue: &FairQueue<K>,
+fn try_queue<K, R: Rule>(
+    queue: &ClientQueue<K, R>,
     position: &mut Position,
     intent: Intent,
     cost: u32,
@@ -850,7 +858,7 @@ fn try_queue<K>(
 
 /// Unlocks, and wakes those who may pass earlier than their timers say.
 #[inline]
-pub(super) fn unlock<K>(clients: MutexGuard<'_, FairClients<K>>) {
+pub(super) fn unlock<K, R: Rule>(clients: MutexGuard<'_, FairClients<K, R>>) {
     if clients.has_to_wake() {
         wake_heads(clients);
     }
@@ -858,7 +866,7 @@ pub(super) fn unlock<K>(clients: MutexGuard<'_, FairClients<K>>) {
 
 /// Unlocks, and wakes each head whose permits are due earlier than its timer says.
 #[cold]
-fn wake_heads<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
+fn wake_heads<K, R: Rule>(mut clients: MutexGuard<'_, FairClients<K, R>>) {
     let queues = clients.queues();
     drop(clients);
     for queue in queues {
@@ -867,7 +875,7 @@ fn wake_heads<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
 }
 
 /// Unlocks, and wakes every waiter.
-pub(super) fn wake_all<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
+pub(super) fn wake_all<K, R: Rule>(mut clients: MutexGuard<'_, FairClients<K, R>>) {
     let queues = clients.queues();
     drop(clients);
     for queue in queues {

@@ -18,7 +18,7 @@ use paceline::concurrency::{
     Permits, PermitsAt,
 };
 use paceline::config::ConfigError;
-use paceline::fair::{Claim, ClientTerms, Division, FairShare, Newcomers};
+use paceline::fair::{Claim, ClientTerms, Division, FairShare, Newcomers, Rule};
 use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::future::{Acquire, AcquireOne, AcquireWithin, ByHand, Lent, Obeying};
@@ -297,10 +297,13 @@ fn traits_can_be_named_and_limiters_made_objects() {
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
     let _: Box<dyn Unfailing> = Box::new(Unlimited.owned());
     asked::<Shared<Interval>>();
+    rule::<FairShare>();
     let _: Box<dyn Admit<Guard = Permit, Error = std::convert::Infallible>> =
         Box::new(Permits::new(1));
     let _: Box<dyn Controller> = Box::new(Aimd::new(1, 2));
 }
+
+fn rule<R: Rule>() {}
 
 fn asked<L: ByHand>() {}
 
