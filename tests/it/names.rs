@@ -18,7 +18,7 @@ use paceline::concurrency::{
     Permits, PermitsAt,
 };
 use paceline::config::ConfigError;
-use paceline::fair::{Claim, ClientTerms, Division, FairShare, Newcomers, Rule};
+use paceline::fair::{Claim, ClientTerms, Division, FairShare, GuaranteedShare, Newcomers, Rule};
 use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::future::{Acquire, AcquireOne, AcquireWithin, ByHand, Lent, Obeying};
@@ -88,6 +88,7 @@ fn values_are_plain() {
     free::<Reporter>();
     value::<FairCycle>();
     value::<FairShare>();
+    value::<GuaranteedShare>();
     value::<Newcomers>();
     value::<Division>();
     value::<Claim>();
