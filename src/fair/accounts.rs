@@ -287,6 +287,7 @@ impl RuleState for Accounts {
         Status::new(Some(quota), self.room(slot, now), self.end().since(now))
     }
 
+    /// The oldest first.
     fn slots(&self) -> &[u32] {
         self.clients.order()
     }

@@ -12,7 +12,7 @@ use super::clients::OVERFLOW;
 use super::divide::WHOLE;
 use super::fair_share::MOST_CLIENTS;
 use super::wide::{div_floor, div_rem, mul_div};
-use super::{ClientShare, ClientTerms, GuaranteedShare};
+use super::{ClientShare, ClientTerms, GuaranteedShare, HasState, RuleState};
 
 /// One permit. It is a multiple of 10,000 and of each weight up to 16, so that buckets reach whole permits at whole nanoseconds.
 const PERMIT: i128 = 2_882_880_000;
@@ -26,10 +26,7 @@ const MOST_STEPS: i128 = 1 << 72;
 /// The largest debt of a client.
 const MOST_OWED: i128 = PERMIT << 32;
 
-/// The buckets of the clients of a [`GuaranteedShare`], and the pool: the pure part of the limiter.
-///
-/// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
-/// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
+/// The buckets of the clients of a [`GuaranteedShare`], and the pool.
 ///
 /// No time walks over the clients. A virtual clock rises by what the rate gives to each unit of weight. The bucket of a client of
 /// weight w holds w · (`clock` − `mark`), where the `mark` follows the clock at the depth of a bucket. When the mark rises by a step, all
@@ -42,8 +39,8 @@ pub(crate) struct Buckets {
     order: Vec<u32>,
     free: Vec<u32>,
     forgotten: Vec<u32>,
-    /// How many were forgotten so far.
-    number: u64,
+    /// Whether one was forgotten since the owner asked.
+    has_forgotten: bool,
     /// All known clients, and since when each may be idle.
     idle: VecDeque<(Tick, u32)>,
     now: Tick,
@@ -100,15 +97,21 @@ struct Client {
     turned_away: u64,
 }
 
-impl Buckets {
-    pub(crate) fn new(share: GuaranteedShare, now: Tick) -> Self {
+impl HasState for GuaranteedShare {
+    type State = Buckets;
+}
+
+impl RuleState for Buckets {
+    type Rule = GuaranteedShare;
+
+    fn new(share: GuaranteedShare, now: Tick) -> Self {
         let mut buckets = Self {
             share,
             clients: vec![Client::FREE],
             order: Vec::new(),
             free: Vec::new(),
             forgotten: Vec::new(),
-            number: 0,
+            has_forgotten: false,
             idle: VecDeque::new(),
             now,
             rest: 0,
@@ -132,12 +135,11 @@ impl Buckets {
         buckets
     }
 
-    pub(crate) const fn share(&self) -> &GuaranteedShare {
+    fn share(&self) -> &GuaranteedShare {
         &self.share
     }
 
-    /// Goes on to `now`, and says whether clients were forgotten. Call it before all other methods.
-    pub(crate) fn advance(&mut self, now: Tick) -> bool {
+    fn advance(&mut self, now: Tick) -> bool {
         self.settle(None, now);
         for _ in 0..SETTLED {
             let idle_for = self.share.cycle();
@@ -162,8 +164,7 @@ impl Buckets {
         !self.forgotten.is_empty()
     }
 
-    /// The slots of the clients that were forgotten since the last call. They are used again from now on.
-    pub(crate) fn forgotten(&mut self) -> Vec<u32> {
+    fn forgotten(&mut self) -> Vec<u32> {
         let forgotten = mem::take(&mut self.forgotten);
         self.free
             .extend(forgotten.iter().filter(|slot| **slot != OVERFLOW));
@@ -172,7 +173,7 @@ impl Buckets {
 
     /// The slot of a client that has none: a new one, or [`OVERFLOW`] if there are too many clients. Its bucket starts with what the
     /// buckets of the others have no room for any more, and with what the pool has.
-    pub(crate) fn join(&mut self, terms: ClientTerms) -> u32 {
+    fn join(&mut self, terms: ClientTerms) -> u32 {
         let has_room = terms.has_own_share() || self.bounded < self.share.max_clients() as usize;
         let (slot, terms) = if has_room && self.order.len() < MOST_CLIENTS as usize {
             let unused = u32::try_from(self.clients.len()).unwrap_or(OVERFLOW);
@@ -190,14 +191,13 @@ impl Buckets {
         slot
     }
 
-    /// Whether a client without a share of its own would be counted into the overflow client, which is there already.
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         let most = self.share.max_clients() as usize;
         self.clients[OVERFLOW as usize].is_known && self.bounded >= most
     }
 
     /// Goes on with other terms of a client. It keeps what it has, as far as its bucket still holds it.
-    pub(crate) fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
+    fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
         if self.clients[slot as usize].terms != terms {
             let level = self.exit(slot);
             self.clients[slot as usize].terms = terms;
@@ -205,8 +205,7 @@ impl Buckets {
         }
     }
 
-    /// Asks for `cost` permits, and counts them if they pass.
-    pub(crate) fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {
+    fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {
         if cost == 0 {
             return Decision::Pass;
         }
@@ -222,8 +221,7 @@ impl Buckets {
         Decision::Pass
     }
 
-    /// The decision that [`decide`](Self::decide) would make.
-    pub(crate) fn peek(&self, slot: u32, cost: u32, now: Tick) -> Decision {
+    fn peek(&self, slot: u32, cost: u32, now: Tick) -> Decision {
         let (units, level) = (PERMIT * i128::from(cost), self.level(slot));
         let is_lent = units - level <= self.pool && self.least_pool(slot) <= self.pool;
         if cost == 0 || now >= self.paused_until && (units <= level || is_lent) {
@@ -234,7 +232,7 @@ impl Buckets {
 
     /// Counts permits that were used without having been asked for. What neither the bucket nor the pool has is owed: until that has
     /// come nothing else of the client passes.
-    pub(crate) fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
+    fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
         if cost == 0 {
             return;
         }
@@ -250,20 +248,18 @@ impl Buckets {
         self.count(slot, cost);
     }
 
-    /// Counts a request that gave up or did not want to wait.
-    pub(crate) fn refuse(&mut self, slot: u32, cost: u32) {
+    fn refuse(&mut self, slot: u32, cost: u32) {
         let client = self.counts(slot);
         client.turned_away = client.turned_away.saturating_add(1);
         client.refused = client.refused.saturating_add(cost.into());
     }
 
-    /// Sets the cost of all requests that now wait in the queue of a client.
-    pub(crate) fn set_waiting(&mut self, slot: u32, cost: u64) {
+    fn set_waiting(&mut self, slot: u32, cost: u64) {
         self.clients[slot as usize].waiting = cost;
     }
 
     /// Takes permits back that passed and were not used, at whatever instant. What the bucket has no room for flows into the pool.
-    pub(crate) fn refund(&mut self, slot: u32, permits: u32, _spent_at: Option<Tick>, now: Tick) {
+    fn refund(&mut self, slot: u32, permits: u32, _spent_at: Option<Tick>, now: Tick) {
         self.settle(Some(slot), now);
         let units = PERMIT * i128::from(permits);
         if self.clients[slot as usize].is_known {
@@ -278,14 +274,13 @@ impl Buckets {
         client.used = client.used.saturating_sub(permits);
     }
 
-    /// Lets nothing pass until then.
-    pub(crate) const fn pause_until(&mut self, until: Tick) {
+    fn pause_until(&mut self, until: Tick) {
         self.paused_until = until;
     }
 
     /// Changes the parameters. What was spent stays spent, a client keeps what its bucket still holds, and buckets grow as the rate
     /// gives. A larger reserve is full at once.
-    pub(crate) fn retune(&mut self, share: GuaranteedShare, now: Tick) {
+    fn retune(&mut self, share: GuaranteedShare, now: Tick) {
         self.settle(None, now);
         let (old, new) = (self.share.cycle(), share.cycle());
         self.rest = mul_div(self.rest, new.as_nanos(), old.as_nanos()).0;
@@ -294,7 +289,7 @@ impl Buckets {
     }
 
     /// What a client has and has used. A cycle is one since the limit is used.
-    pub(crate) fn client(&self, slot: u32) -> ClientShare {
+    fn client(&self, slot: u32) -> ClientShare {
         let mut client = self.clients[slot as usize];
         client.enter_cycle(self.borrowers.generation());
         let size = self.quota(slot).permits;
@@ -311,18 +306,18 @@ impl Buckets {
         }
     }
 
-    /// The slots of all clients, in no order.
-    pub(crate) fn slots(&self) -> &[u32] {
+    /// In no order.
+    fn slots(&self) -> &[u32] {
         &self.order
     }
 
-    /// A number that changes when other clients may pass earlier than they were told: since one is forgotten, their shares are larger.
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
+    /// Since one is forgotten, the shares of the others are larger.
+    fn lets_earlier(&mut self) -> bool {
+        mem::take(&mut self.has_forgotten)
     }
 
     /// What a client has left, if there is no pause: it is unused when its bucket is full.
-    pub(crate) fn status(&self, slot: u32, now: Tick) -> Status {
+    fn status(&self, slot: u32, now: Tick) -> Status {
         let weight = self.weight_of(slot);
         let missing = weight * self.depth - self.level(slot);
         let full_at = self.tick_of(self.clock + div_ceil(missing, weight));
@@ -330,13 +325,15 @@ impl Buckets {
     }
 
     /// When a request behind others of its client that cost `queued` may pass, at the earliest: if the client has the whole rate.
-    pub(crate) fn open_behind(&self, slot: u32, queued: u64, cost: u32, now: Tick) -> Tick {
+    fn open_behind(&self, slot: u32, queued: u64, cost: u32, now: Tick) -> Tick {
         let alone = self.peek(slot, cost, now).retry_in().unwrap_or_default();
         let together = PERMIT * i128::from(queued.saturating_add(cost.into()));
         let missing = together - self.level(slot) - self.pool;
         now.after(alone).max(self.given_at(missing - self.carry))
     }
+}
 
+impl Buckets {
     /// The share of a client in a cycle, rounded down.
     fn quota(&self, slot: u32) -> Quota {
         let weight = u128::from(self.clients[slot as usize].terms.weight());
@@ -512,7 +509,7 @@ impl Buckets {
 
     /// What a forgotten client had goes to the pool, and what that has no room for to the full buckets, which are to grow.
     fn forget(&mut self, slot: u32) {
-        self.number += 1;
+        self.has_forgotten = true;
         self.pool += self.exit(slot);
         self.resize();
         self.overflow();
@@ -978,7 +975,7 @@ mod tests {
         buckets.charge(3, 100, at(0));
         assert!(buckets.advance(at(3_500 * MILLI)));
         assert_eq!(buckets.forgotten(), [1]);
-        assert_eq!((buckets.number(), buckets.slots().len()), (1, 2));
+        assert_eq!((buckets.lets_earlier(), buckets.slots().len()), (true, 2));
         buckets.set_waiting(2, 0);
         assert!(buckets.advance(at(60_000 * MILLI)));
         let mut forgotten = buckets.forgotten();

@@ -124,7 +124,6 @@
 
 mod accounts;
 mod borrowers;
-#[cfg_attr(not(test), allow(dead_code))]
 mod buckets;
 mod claim;
 mod client;

@@ -3,14 +3,14 @@ use core::fmt;
 use crate::policy::{Decision, Status};
 use crate::time::Tick;
 
-use super::{ClientShare, ClientTerms, FairShare};
+use super::{ClientShare, ClientTerms, FairShare, GuaranteedShare};
 
-/// A rule by which clients share a capacity: its parameters. The trait is sealed.
+/// A rule by which clients share a capacity: a [`FairShare`] or a [`GuaranteedShare`]. The trait is sealed.
 ///
-/// [`Fair`](crate::limiter::Fair) is the limiter.
+/// [`Fair`](crate::limiter::Fair) is the limiter: `Fair<K>` has the first rule, `Fair<K, GuaranteedShare>` the second.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no rule by which clients share a capacity",
-    label = "expected a `FairShare`"
+    label = "expected a `FairShare` or a `GuaranteedShare`"
 )]
 #[expect(
     private_bounds,
@@ -19,6 +19,8 @@ use super::{ClientShare, ClientTerms, FairShare};
 pub trait Rule: fmt::Debug + Copy + PartialEq + Send + Sync + 'static + HasState {}
 
 impl Rule for FairShare {}
+
+impl Rule for GuaranteedShare {}
 
 /// The sealed part of a [`Rule`].
 pub(crate) trait HasState: Sized {
@@ -88,6 +90,6 @@ pub(crate) trait RuleState: Clone + Send + 'static {
     /// What a client has left, if there is no pause.
     fn status(&self, slot: u32, now: Tick) -> Status;
 
-    /// The slots of all clients, the oldest first.
+    /// The slots of all clients.
     fn slots(&self) -> &[u32];
 }

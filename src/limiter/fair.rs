@@ -23,9 +23,16 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
 ///
-/// A [`FairShare`] has the capacity, a number of permits in each cycle. Each client has a share of it, whose size follows from what
-/// all of them asked for in the cycle before; [`fair`](crate::fair) has the rule. A client is a key: a tenant, a user, a product.
-/// Clones share the clients.
+/// A client is a key: a tenant, a user, a product. Clones share the clients. A [`Rule`] has the capacity, a number of permits in each
+/// cycle, and says what each client may use; [`fair`](crate::fair) has both rules.
+///
+/// | rule | a client may use | bound |
+/// |---|---|---|
+/// | [`FairShare`], the default | what follows from what all asked for in the cycle before | each cycle |
+/// | [`GuaranteedShare`](crate::fair::GuaranteedShare) | its share at all times, saved up for a while, and what others have no room to save up | any window |
+///
+/// By the first rule a client lends what it did not need a moment ago, and waits if it needs that now. By the second it never waits
+/// because of another one, and all clients together can use more at once.
 ///
 /// ```
 /// use paceline::fair::FairShare;
@@ -51,7 +58,28 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 /// # }
 /// ```
 ///
+/// With a guaranteed share:
+///
+/// ```
+/// use paceline::fair::GuaranteedShare;
+/// use paceline::limiter::Fair;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let tenants = Fair::new(GuaranteedShare::new(40, Duration::from_secs(10)));
+/// let pass = |tenant, asked| (0..asked).filter(|_| tenants.try_acquire(&tenant, 1).is_pass()).count();
+///
+/// // Bob asks for little. Ann takes her half, and what all can borrow.
+/// assert_eq!((pass("bob", 1), pass("ann", 90)), (1, 29));
+/// // He needs his half now, and has it.
+/// assert_eq!(pass("bob", 20), 20);
+/// # }
+/// ```
+///
 /// # What counts as demand
+///
+/// With a [`FairShare`]:
 ///
 /// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. So do permits that were
 /// [charged](Settle::charge). A request that can never pass, since it costs more than the capacity, is no demand.
@@ -63,9 +91,9 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 /// # The queues
 ///
 /// Each client has a queue of its own, first come, first served: nothing overtakes a waiter of the same client, and no client waits
-/// behind another. The head of a queue passes when its permits are due: at the beginning of a cycle at the latest, unless its client
-/// has no share in that cycle. It passes earlier if permits are given back, a new client ends the cycle, the parameters change, or a
-/// pause ends.
+/// behind another. The head of a queue passes when its permits are due. With a [`FairShare`] that is at the beginning of a cycle at the
+/// latest, unless its client has no share in that cycle. It passes earlier if permits are given back, a new client ends the cycle or one
+/// is forgotten, the parameters change, or a pause ends.
 ///
 /// # Memory
 ///
@@ -77,8 +105,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 ///
 /// # Cost
 ///
-/// A decision is one short lock for all clients, and one look into a map. A new cycle goes through all clients, and so does a new
-/// client.
+/// A decision is one short lock for all clients, and one look into a map. With a [`FairShare`] a new cycle goes through all clients, and
+/// so does a new client. With a guaranteed share nothing does.
 ///
 /// # What it cannot do
 ///
@@ -95,7 +123,7 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 ///
 /// Dropping a future or a handle leaves the queue; nothing was counted, and the next waiter takes its place.
 ///
-/// **Window bound**: the capacity in each cycle, over all clients together, and twice the capacity in any window of the length of a
+/// **Window bound**: that of the rule. With a [`FairShare`] it is the capacity in each cycle, over all clients together, and twice the capacity in any window of the length of a
 /// cycle. With [`with_pacing`](FairShare::with_pacing) the capacity in any such window. With
 /// [`Newcomers::EndCycle`](crate::fair::Newcomers::EndCycle) a cycle may end early, `at_most` times, and as often for clients with their
 /// own share, and each time the capacity comes on top. Permits that are charged, or given back after others passed, come on top, too.
@@ -504,12 +532,17 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
 
     /// What this client has left now.
     ///
-    /// The quota is its size in this cycle, and the reset the end of the cycle. A client that is not remembered is not kept for it.
+    /// With a [`FairShare`] the quota is its size in this cycle, and the reset the end of the cycle. With a guaranteed share the quota is
+    /// that share, and the reset is when its bucket is full. A client that is not remembered is not kept for it.
     pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
-        Some(self.lock().status(key))
+        let mut clients = self.lock();
+        let status = clients.status(key);
+        unlock(clients);
+        Some(status)
     }
 
-    /// What each client has in this cycle, the oldest first. It goes through all of them, and begins the cycles that are due.
+    /// What each client has in this cycle, with a [`FairShare`] the oldest first. It goes through all of them, and begins the cycles that
+    /// are due.
     ///
     /// ```
     /// use paceline::fair::FairShare;
@@ -542,7 +575,10 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// How many clients are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lock().len()
+        let mut clients = self.lock();
+        let len = clients.len();
+        unlock(clients);
+        len
     }
 
     /// Whether no client is remembered.

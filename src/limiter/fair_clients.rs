@@ -17,13 +17,14 @@ use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 use super::as_key::AsKey;
 use super::limit::Stats;
 
-/// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits.
+/// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits. With a guaranteed share a cycle is one
+/// since the limit is used.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ClientShare<K> {
     /// The client. `None` for all those together that are beyond the largest number of clients.
     pub key: Option<K>,
-    /// What it may use in this cycle.
+    /// What it may use in this cycle; of a guaranteed share, that share.
     pub size: u32,
     /// Its demand in the cycle before, or on average, with refused and waiting requests: its size follows from it.
     pub demand: u32,
@@ -33,9 +34,9 @@ pub struct ClientShare<K> {
     pub refused: u64,
     /// What waits now.
     pub waiting: u64,
-    /// By how much its size is below its default share.
+    /// By how much its size is below its default share; 0 of a guaranteed share.
     pub lent: u32,
-    /// By how much its size is above its default share.
+    /// By how much its size is above its default share; of a guaranteed share, by how much it has used more.
     pub borrowed: u32,
     /// How many requests have passed since it is remembered.
     pub requests_passed: u64,
@@ -165,12 +166,11 @@ impl<K, R: Rule> FairClients<K, R> {
             return Decision::Pass;
         }
         let decision = if intent == Intent::Acquire {
-            let decision = self.accounts.decide(slot, cost, now);
-            self.has_to_wake |= self.accounts.lets_earlier();
-            decision
+            self.accounts.decide(slot, cost, now)
         } else {
             self.accounts.peek(slot, cost, now)
         };
+        self.has_to_wake |= self.accounts.lets_earlier();
         self.stats.count(intent, decision);
         decision
     }
@@ -318,6 +318,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     #[cold]
     fn sweep(&mut self) {
         self.has_to_sweep = false;
+        self.has_to_wake |= self.accounts.lets_earlier();
         for slot in self.accounts.forgotten() {
             if let Some(key) = self.client(slot).key.take() {
                 self.slots.remove(&key);

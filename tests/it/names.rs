@@ -179,6 +179,8 @@ fn everything_can_be_sent_shared_moved_and_printed_also_over_items_that_cannot_b
     free::<AcquirePermitWithin<Permits>>();
     free::<Fair<String>>();
     free::<FairAt<String>>();
+    free::<Fair<String, GuaranteedShare>>();
+    free::<FairAt<String, GuaranteedShare>>();
     free::<Acquire<FairAt<String>>>();
     free::<AcquireWithin<FairAt<String>>>();
     free::<ClientShare<String>>();
@@ -299,6 +301,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     let _: Box<dyn Unfailing> = Box::new(Unlimited.owned());
     asked::<Shared<Interval>>();
     rule::<FairShare>();
+    rule::<GuaranteedShare>();
     let _: Box<dyn Admit<Guard = Permit, Error = std::convert::Infallible>> =
         Box::new(Permits::new(1));
     let _: Box<dyn Controller> = Box::new(Aimd::new(1, 2));

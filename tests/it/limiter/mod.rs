@@ -19,6 +19,7 @@ mod control;
 mod dyn_limiter;
 mod fair;
 mod gate;
+mod guaranteed;
 mod keyed;
 mod keyed_full;
 mod keyed_words;
