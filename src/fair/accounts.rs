@@ -2,12 +2,12 @@ use core::mem;
 use core::time::Duration;
 
 use crate::policy::states::SlidingLogState;
-use crate::policy::{Decision, Policy, SlidingLog};
+use crate::policy::{Decision, Policy, Quota, SlidingLog, Status};
 use crate::time::Tick;
 
 use super::client::Client;
 use super::clients::{Clients, OVERFLOW};
-use super::{ClientShare, ClientTerms, Cycle, FairShare, Newcomers};
+use super::{ClientShare, ClientTerms, Cycle, FairShare, HasState, Newcomers, RuleState};
 
 /// How many clients may be sized anew in a cycle because of newcomers and large requests, before each costs decisions.
 const WORK: u64 = 1 << 19;
@@ -15,10 +15,7 @@ const WORK: u64 = 1 << 19;
 /// The work that a decision pays for.
 const WORK_OF_A_DECISION: u64 = 16;
 
-/// What each client of a [`FairShare`] may use and has used, cycle by cycle: the pure part of the limiter.
-///
-/// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
-/// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
+/// What each client of a [`FairShare`] may use and has used, cycle by cycle.
 ///
 /// The demand of a client in a cycle is what passed or was [charged](Self::charge), what was [refused](Self::refuse), and what
 /// [waits](Self::set_waiting) when the cycle ends.
@@ -33,6 +30,7 @@ pub(crate) struct Accounts {
     is_active: bool,
     /// By newcomers without and with a share of their own.
     early_ends: [u32; 2],
+    has_ended_early: bool,
     spent: u32,
     waiting: u64,
     work: u64,
@@ -55,8 +53,14 @@ enum Right {
     Wait(Tick),
 }
 
-impl Accounts {
-    pub(crate) fn new(share: FairShare, now: Tick) -> Self {
+impl HasState for FairShare {
+    type State = Accounts;
+}
+
+impl RuleState for Accounts {
+    type Rule = FairShare;
+
+    fn new(share: FairShare, now: Tick) -> Self {
         Self {
             share,
             clients: Clients::new(),
@@ -65,6 +69,7 @@ impl Accounts {
             idle_since: None,
             is_active: false,
             early_ends: [0; 2],
+            has_ended_early: false,
             spent: 0,
             waiting: 0,
             work: WORK,
@@ -73,12 +78,11 @@ impl Accounts {
         }
     }
 
-    pub(crate) fn share(&self) -> &FairShare {
+    fn share(&self) -> &FairShare {
         &self.share
     }
 
-    /// Goes to the cycle of `now`, and says whether that is another one. Call it before all other methods.
-    pub(crate) fn advance(&mut self, now: Tick) -> bool {
+    fn advance(&mut self, now: Tick) -> bool {
         let end = self.end();
         if now < end {
             return false;
@@ -104,13 +108,11 @@ impl Accounts {
         true
     }
 
-    /// The slots of the clients that were forgotten since the last call. They are used again from now on.
-    pub(crate) fn forgotten(&mut self) -> Vec<u32> {
+    fn forgotten(&mut self) -> Vec<u32> {
         self.clients.forgotten()
     }
 
-    /// The slot of a client that has none: a new one, or [`OVERFLOW`](super::OVERFLOW) if there are too many clients.
-    pub(crate) fn join(&mut self, terms: ClientTerms) -> u32 {
+    fn join(&mut self, terms: ClientTerms) -> u32 {
         let known = self.clients.order().len();
         let slot = self.clients.add(terms, self.share.max_clients());
         if self.clients.order().len() == known {
@@ -118,28 +120,23 @@ impl Accounts {
         }
         if self.may_divide() {
             self.clients.divide(&self.share, false);
-            self.clients.fit(self.unspent());
+            self.clients.fit(self.unspent(), false);
         } else {
-            self.clients
-                .size_without_dividing(slot, self.share.capacity());
+            self.clients.size_without_dividing(slot, &self.share);
         }
         slot
     }
 
-    /// Whether a client without a share of its own would be counted into the overflow client, which is there already.
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         let most = self.share.max_clients() as usize;
         self.clients[OVERFLOW].is_known && self.clients.bounded >= most
     }
 
-    /// Goes on with other terms of a client, from the next division on.
-    pub(crate) fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
+    fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
         self.clients.set_terms(slot, terms);
     }
 
-    /// Asks for `cost` permits, and counts them if they pass. A refusal is counted by [`refuse`](Self::refuse) or as
-    /// [waiting](Self::set_waiting).
-    pub(crate) fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {
+    fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {
         if let Some(decision) = self.without_asking(cost) {
             return decision;
         }
@@ -158,7 +155,7 @@ impl Accounts {
             Right::Wait(until) => return wait(until, now),
         };
         self.clients.count(slot, cost, now);
-        self.spend(cost, has_lent);
+        self.spend(slot, cost, has_lent);
         if let Some(log) = &mut self.log {
             // It was asked before.
             let _ = log_of(&self.share).decide(log, now, cost);
@@ -166,8 +163,7 @@ impl Accounts {
         Decision::Pass
     }
 
-    /// The decision that [`decide`](Self::decide) would make.
-    pub(crate) fn peek(&self, slot: u32, cost: u32, now: Tick) -> Decision {
+    fn peek(&self, slot: u32, cost: u32, now: Tick) -> Decision {
         if let Some(decision) = self.without_asking(cost) {
             return decision;
         }
@@ -177,9 +173,25 @@ impl Accounts {
         }
     }
 
-    /// Counts permits that were used without having been asked for. They are spent in this cycle as far as it has them, and the rest
-    /// in later cycles, before anything else of this client passes. What the client takes from others is owed to them.
-    pub(crate) fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
+    fn open_behind(&self, slot: u32, queued: u64, cost: u32, now: Tick) -> Tick {
+        // A client gets no more than the capacity of each cycle.
+        let together = queued.saturating_add(cost.into());
+        let cycles = together
+            .saturating_sub(self.unspent().into())
+            .div_ceil(self.share.capacity().into());
+        let alone = self.peek(slot, cost, now).retry_in();
+        let open_at = now.after(alone.unwrap_or_default());
+        let Some(more) = cycles.checked_sub(1) else {
+            return open_at;
+        };
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let begins = self.end().after_times(self.share.cycle(), more);
+        open_at.max(begins)
+    }
+
+    /// They are spent in this cycle as far as it has them, and the rest in later cycles, before anything else of this client passes.
+    /// What the client takes from others is owed to them.
+    fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
         if cost == 0 {
             return;
         }
@@ -190,14 +202,13 @@ impl Accounts {
         let has_lent = self.enlarge(slot, covered);
         let cycle = self.share.cycle();
         self.clients.charge(slot, cost, covered, now, cycle);
-        self.spend(covered, has_lent);
+        self.spend(slot, covered, has_lent);
         if let Some(log) = &mut self.log {
             log_of(&self.share).charge(log, now, cost);
         }
     }
 
-    /// Counts a request that gave up or did not want to wait.
-    pub(crate) fn refuse(&mut self, slot: u32, cost: u32) {
+    fn refuse(&mut self, slot: u32, cost: u32) {
         let client = &mut self.clients[slot];
         client.turned_away = client.turned_away.saturating_add(1);
         // What can never pass is no demand.
@@ -207,8 +218,7 @@ impl Accounts {
         }
     }
 
-    /// Sets the cost of all requests that now wait in the queue of a client.
-    pub(crate) fn set_waiting(&mut self, slot: u32, cost: u64) {
+    fn set_waiting(&mut self, slot: u32, cost: u64) {
         let client = &mut self.clients[slot];
         self.is_active |= client.waiting != cost;
         self.waiting = self
@@ -218,9 +228,8 @@ impl Accounts {
         client.waiting = cost;
     }
 
-    /// Takes permits back that passed and were not used, now or at the instant `spent_at`. Those of an earlier cycle only reduce what
-    /// the client owes.
-    pub(crate) fn refund(&mut self, slot: u32, permits: u32, spent_at: Option<Tick>, now: Tick) {
+    /// Those of an earlier cycle only reduce what the client owes.
+    fn refund(&mut self, slot: u32, permits: u32, spent_at: Option<Tick>, now: Tick) {
         let may_be_of_this_cycle = spent_at.is_none_or(|at| at >= self.start);
         let unused = self.clients.refund(slot, permits, may_be_of_this_cycle);
         self.spent = self.spent.saturating_sub(unused);
@@ -232,13 +241,11 @@ impl Accounts {
         }
     }
 
-    /// Lets nothing pass until then.
-    pub(crate) fn pause_until(&mut self, until: Tick) {
+    fn pause_until(&mut self, until: Tick) {
         self.paused_until = until;
     }
 
-    /// Changes the parameters. What was spent stays spent.
-    pub(crate) fn retune(&mut self, share: FairShare, now: Tick) {
+    fn retune(&mut self, share: FairShare, now: Tick) {
         let old = mem::replace(&mut self.share, share);
         self.log = share.paces().then(|| match self.log.take() {
             Some(mut log) => {
@@ -248,11 +255,10 @@ impl Accounts {
             None => log_of(&share).fresh(now),
         });
         self.clients.divide(&self.share, false);
-        self.clients.fit(self.unspent());
+        self.clients.fit(self.unspent(), false);
     }
 
-    /// What a client may use and has used in this cycle.
-    pub(crate) fn client(&self, slot: u32) -> ClientShare {
+    fn client(&self, slot: u32) -> ClientShare {
         let client = &self.clients[slot];
         ClientShare {
             size: client.size,
@@ -267,11 +273,27 @@ impl Accounts {
         }
     }
 
-    /// The number of the cycle that runs.
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
+    /// A new client that ends a cycle early does.
+    fn lets_earlier(&mut self) -> bool {
+        mem::take(&mut self.has_ended_early)
     }
 
+    /// The quota is the size in this cycle, and the reset its end.
+    fn status(&self, slot: u32, now: Tick) -> Status {
+        let quota = Quota {
+            permits: self.clients[slot].size,
+            window: self.share.cycle(),
+        };
+        Status::new(Some(quota), self.room(slot, now), self.end().since(now))
+    }
+
+    /// The oldest first.
+    fn slots(&self) -> &[u32] {
+        self.clients.order()
+    }
+}
+
+impl Accounts {
     /// The cycle that runs.
     pub(crate) fn cycle(&self) -> Cycle {
         Cycle {
@@ -283,9 +305,29 @@ impl Accounts {
         }
     }
 
-    /// The slots of all clients, the oldest first.
-    pub(crate) fn slots(&self) -> &[u32] {
-        self.clients.order()
+    /// How many requests of cost 1 would pass now.
+    fn room(&self, slot: u32, now: Tick) -> u32 {
+        let client = &self.clients[slot];
+        let is_open = |cost: u32| self.peek(slot, cost, now).is_pass();
+        if self.share.paces() {
+            return u32::from(is_open(1));
+        }
+        // Up to here a request that passes also does so in parts.
+        let most = client.size.max(client.default);
+        let most = most.saturating_sub(client.used).max(1);
+        if is_open(most) {
+            return most;
+        }
+        let (mut passed, mut refused) = (0, most);
+        while passed + 1 < refused {
+            let cost = passed + (refused - passed) / 2;
+            if is_open(cost) {
+                passed = cost;
+            } else {
+                refused = cost;
+            }
+        }
+        passed
     }
 
     fn end(&self) -> Tick {
@@ -342,13 +384,13 @@ impl Accounts {
         right
     }
 
-    /// Whether a request above the size takes back a part of the default share, or is a loan.
+    /// Whether a request above the size takes back a part of the default share, or is a loan or the turn of another client.
     fn may_have_more(&self, client: &Client, needed: u32, cost: u32) -> bool {
         if needed <= client.own_default() {
             let missing = needed.saturating_sub(client.size);
             return u64::from(missing) <= self.clients.to_take_back(self.share.capacity());
         }
-        needed == cost && !client.is_in_debt()
+        needed == cost && !client.is_in_debt() && !client.has_had_its_turn(needed)
     }
 
     /// When pacing lets a request pass.
@@ -379,6 +421,7 @@ impl Accounts {
     fn end_early(&mut self, slot: u32, now: Tick) {
         self.clients.for_each(Client::end_cycle_early);
         self.early_ends[usize::from(self.clients[slot].terms.has_own_share())] += 1;
+        self.has_ended_early = true;
         self.start = now.max(self.start);
         self.begin_cycle(1);
     }
@@ -388,7 +431,7 @@ impl Accounts {
         self.work = WORK;
         self.clients.divide(&self.share, true);
         self.spent = self.clients.spend_overdrawn();
-        self.clients.fit(self.unspent());
+        self.clients.fit(self.unspent(), false);
     }
 
     fn unspent(&self) -> u32 {
@@ -413,11 +456,12 @@ impl Accounts {
         self.clients.lend(slot, needed, own)
     }
 
-    /// Counts permits of the cycle. If some were lent, the sizes of the others shrink to the unspent rest.
-    fn spend(&mut self, cost: u32, has_lent: bool) {
+    /// Counts permits of the cycle for a client. If others lent them, their sizes shrink to the unspent rest.
+    fn spend(&mut self, slot: u32, cost: u32, has_lent: bool) {
         self.spent = self.spent.saturating_add(cost);
         if has_lent && self.may_divide() {
-            self.clients.fit(self.unspent());
+            let has_turn = self.clients[slot].has_turn_of_another();
+            self.clients.fit(self.unspent(), has_turn);
         }
     }
 
@@ -804,6 +848,59 @@ mod tests {
             }
         }
         assert_eq!(sum, [6; 10]);
+    }
+
+    /// What passes in 400 cycles if each client asks in this order for this cost, once in a cycle.
+    fn passed_in_order<const N: usize>(capacity: u32, cost: u32, order: [u32; N]) -> [u32; N] {
+        let share = FairShare::new(capacity, CYCLE).with_carry(true);
+        let mut accounts = accounts(share, order.len().try_into().unwrap());
+        let mut passed = [0; N];
+        for cycle in 0..400 {
+            let _ = accounts.advance(at(cycle * 100));
+            for slot in order {
+                if accounts.decide(slot, cost, at(cycle * 100)).is_pass() {
+                    passed[slot as usize - 1] += cost;
+                } else {
+                    accounts.refuse(slot, cost);
+                }
+            }
+        }
+        passed
+    }
+
+    #[test]
+    fn with_carried_fractions_the_order_within_a_cycle_does_not_matter() {
+        let forwards = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+        let backwards = [10, 9, 8, 7, 6, 5, 4, 3, 2, 1];
+        let mixed = [3, 8, 1, 10, 5, 2, 9, 7, 4, 6];
+        for order in [forwards, backwards, mixed] {
+            for capacity in [1, 3, 7, 9] {
+                let passed = passed_in_order(capacity, 1, order);
+                assert_eq!(passed.iter().sum::<u32>(), 400 * capacity, "none is lost");
+                let behind = passed.map(|passed| passed.abs_diff(40 * capacity));
+                assert!(behind.iter().all(|behind| *behind <= 9), "{passed:?}");
+            }
+        }
+        let passed = passed_in_order(3, 1, forwards);
+        let expected = [121, 121, 121, 120, 120, 120, 120, 120, 120, 117];
+        assert_eq!(passed, expected);
+    }
+
+    #[test]
+    fn a_client_that_cannot_use_its_size_has_had_no_turn() {
+        // Each needs 14 of 13⅓, so that two pass in a cycle.
+        let passed = passed_in_order(40, 14, [1, 2, 3]);
+        assert_eq!(passed, [3738, 3738, 3710]);
+    }
+
+    #[test]
+    fn carried_fractions_do_not_keep_a_client_from_what_others_leave() {
+        let mut accounts = accounts(FairShare::new(3, CYCLE).with_carry(true), 10);
+        for cycle in 0..100 {
+            // The demand of the cycle before is always 0 when it asks.
+            let asked = u32::from(cycle % 2 == 0);
+            assert_eq!(ask(&mut accounts, 10, asked, cycle * 100), asked, "{cycle}");
+        }
     }
 
     #[test]
@@ -1451,10 +1548,10 @@ mod tests {
             );
             let now = at(self.now);
             let foreseen = self.accounts.peek(slot, cost, now);
-            let before = self.accounts.number();
+            let before = self.accounts.number;
             let decision = self.accounts.decide(slot, cost, now);
             self.note_spent();
-            let (number, end) = (self.accounts.number(), self.accounts.cycle().end);
+            let (number, end) = (self.accounts.number, self.accounts.cycle().end);
             if decision.is_pass() && number == before {
                 self.twin.charge(slot, cost, now);
             } else {

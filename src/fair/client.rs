@@ -5,8 +5,14 @@ use crate::time::{Tick, saturating_duration};
 use super::ClientTerms;
 use super::divide::Want;
 
-/// One permit of a debt or of a carried fraction.
+/// One permit of a debt.
 pub(super) const PERMIT: u64 = 1 << 32;
+
+/// One permit of a carried fraction.
+pub(super) const TURN: i64 = 1 << 32;
+
+/// What a client has lost long ago does not give it every turn for ever.
+const MOST_CARRIED: i64 = 8 * TURN;
 
 /// One permit of an averaged demand.
 const AVERAGED: u64 = 1 << 16;
@@ -38,8 +44,10 @@ pub(super) struct Client {
     pub(super) overdrawn: u64,
     /// What it does without in this cycle.
     pub(super) paying: u32,
-    /// What rounding took from it, in parts of [`PERMIT`].
+    /// What rounding and the turns of others took from it, in parts of [`TURN`].
     pub(super) carried: i64,
+    /// 1 if its share by weight has a fraction that is carried: in some cycles its turn comes for one permit more than `default`.
+    pub(super) turn: u32,
     idle_cycles: u64,
     /// The last request that passed, and its cost.
     last: Option<(Tick, u32)>,
@@ -65,6 +73,7 @@ impl Client {
             overdrawn: 0,
             paying: 0,
             carried: 0,
+            turn: 0,
             idle_cycles: 0,
             last: None,
             passed: 0,
@@ -87,6 +96,16 @@ impl Client {
 
     pub(super) fn is_overdrawn(&self) -> bool {
         self.overdrawn > 0
+    }
+
+    /// Whether its loan in this cycle is no more than a turn: it gives up a later one for it, and owes nothing.
+    pub(super) fn has_turn_of_another(&self) -> bool {
+        (1..=self.turn).contains(&self.loan)
+    }
+
+    /// Whether it has had more turns than its fractions add up to, and `needed` permits would be one more.
+    pub(super) fn has_had_its_turn(&self, needed: u32) -> bool {
+        self.carried < 0 && needed <= self.default.saturating_add(self.turn)
     }
 
     /// What it may have of its default share: all but what it repays.
@@ -139,14 +158,18 @@ impl Client {
 
     /// What becomes of the fraction of its exact size, in parts of [`PERMIT`], that rounding took or made a whole permit.
     pub(super) fn round(&mut self, fraction: i64, is_up: bool, carries: bool) {
-        let permit = 1_i64 << 32;
         if carries {
-            let lost = self.carried + fraction - if is_up { permit } else { 0 };
-            self.carried = lost.clamp(-8 * permit, 8 * permit);
+            self.carry(fraction - if is_up { TURN } else { 0 });
         } else if self.size == 0 {
             // A debtor with less than one permit in a cycle pays with what it does not get anyway.
             self.pay(u64::try_from(fraction).unwrap_or(0));
         }
+    }
+
+    /// Counts for a later turn what it lost, or had too much if below 0, in parts of [`PERMIT`].
+    pub(super) fn carry(&mut self, parts: i64) {
+        let carried = self.carried.saturating_add(parts);
+        self.carried = carried.clamp(-MOST_CARRIED, MOST_CARRIED);
     }
 
     /// Pays parts of [`PERMIT`]: first what others get.
@@ -244,7 +267,15 @@ impl Client {
         let attempted = u64::from(self.used)
             .saturating_add(self.refused)
             .saturating_add(self.waiting_or_overdrawn());
-        self.owed = self.owed.saturating_add(u64::from(self.loan) * PERMIT);
+        if self.has_turn_of_another() {
+            self.carry(-TURN);
+        } else {
+            self.owed = self.owed.saturating_add(u64::from(self.loan) * PERMIT);
+        }
+        if self.unspent() > 0 {
+            // A client that leaves permits unused has had no turn too many.
+            self.carried = self.carried.max(0);
+        }
         (self.used, self.refused, self.loan, self.paying) = (0, 0, 0, 0);
         u32::try_from(attempted).unwrap_or(u32::MAX)
     }

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::time::Tick;
 
-use super::client::Client;
+use super::client::{Client, TURN};
 use super::divide::{Shares, Want};
 use super::fair_share::MOST_CLIENTS;
 use super::{ClientTerms, FairShare};
@@ -132,7 +132,7 @@ impl Clients {
 
     /// The share of a client by weight, rounded down.
     pub(super) fn default_of(&self, slot: u32, capacity: u32) -> u32 {
-        default_of(&self[slot], capacity, self.weights)
+        default_of(&self[slot], capacity, self.weights).0
     }
 
     /// Adds spare permits to the size of a client, and then unspent permits of the largest borrowers.
@@ -205,11 +205,13 @@ impl Clients {
     }
 
     /// Gives a newcomer its default share although others have it too. What was spent bounds all of them.
-    pub(super) fn size_without_dividing(&mut self, slot: u32, capacity: u32) {
-        let default = self.default_of(slot, capacity);
+    pub(super) fn size_without_dividing(&mut self, slot: u32, share: &FairShare) {
+        let weights = self.weights;
         let client = &mut self[slot];
-        (client.default, client.size) = (default, default);
-        self.sized += u64::from(default);
+        set_default(client, share, weights);
+        client.size = client.default;
+        let size = u64::from(client.size);
+        self.sized += size;
     }
 
     /// Gives each client the size that it has if nothing was spent in this cycle. It has to [`fit`](Self::fit) then.
@@ -227,7 +229,7 @@ impl Clients {
         });
         let (mut at, mut repaid) = (0, 0);
         self.for_each(|client| {
-            client.default = default_of(client, capacity, weights);
+            set_default(client, share, weights);
             client.size = sizes[at];
             if begins {
                 client.round(shares.fraction(at), shares.is_above(at, sizes[at]), carries);
@@ -264,8 +266,9 @@ impl Clients {
         });
     }
 
-    /// Reduces what clients have not spent, in proportion, to what is `unspent` of the capacity.
-    pub(super) fn fit(&mut self, unspent: u32) {
+    /// Reduces what clients have not spent, in proportion, to what is `unspent` of the capacity. If that is for the turn of a client
+    /// that has carried its fractions, the others have theirs later.
+    pub(super) fn fit(&mut self, unspent: u32, takes_turn: bool) {
         let wanted: u64 = self.all().map(|client| u64::from(client.unspent())).sum();
         let unspent = u64::from(unspent).min(wanted);
         let (mut before, mut given) = (0, 0);
@@ -276,6 +279,9 @@ impl Clients {
             let upto = before * u128::from(unspent) / u128::from(wanted.max(1));
             let left = u32::try_from(upto - given).unwrap_or(u32::MAX);
             given = upto;
+            if takes_turn {
+                client.carry(i64::from(client.unspent().saturating_sub(left)) * TURN);
+            }
             client.size = client.used.saturating_add(left);
             sized += u64::from(client.size);
             reclaimable += u64::from(client.unspent_loan());
@@ -319,8 +325,16 @@ impl IndexMut<u32> for Clients {
     }
 }
 
-fn default_of(client: &Client, capacity: u32, weights: u64) -> u32 {
-    let weight = u64::from(client.terms.weight());
-    let default = u128::from(capacity) * u128::from(weight) / u128::from(weights.max(1));
-    u32::try_from(default).unwrap_or(capacity)
+fn set_default(client: &mut Client, share: &FairShare, weights: u64) {
+    let (default, has_fraction) = default_of(client, share.capacity(), weights);
+    client.default = default;
+    client.turn = u32::from(share.carries() && has_fraction);
+}
+
+/// The share of a client by weight, rounded down, and whether that left a fraction.
+fn default_of(client: &Client, capacity: u32, weights: u64) -> (u32, bool) {
+    let weights = u128::from(weights.max(1));
+    let units = u128::from(capacity) * u128::from(client.terms.weight());
+    let default = u32::try_from(units / weights).unwrap_or(capacity);
+    (default, units % weights > 0)
 }

@@ -175,7 +175,10 @@ impl FairShare {
     /// Sets whether the fraction that a client loses when its size becomes a whole number counts for it in the next cycle. Default:
     /// `false`, the published rule.
     ///
-    /// Without it, and with a capacity of 3 among 10 equal clients, always the same 3 have a size of 1. With it they take turns.
+    /// Without it, and with a capacity of 3 among 10 equal clients, always the same 3 have a size of 1. With it they take turns. A
+    /// client whose turn it is not may still take a permit that no other has spent, unless it is ahead of its share; it then gives up
+    /// a later turn, which goes to the client whose permit it took. So each gets its share, whatever the order of the requests within
+    /// a cycle is.
     #[must_use]
     pub const fn with_carry(mut self, carries: bool) -> Self {
         self.carries = carries;

@@ -50,7 +50,8 @@
 //!
 //! The sum of all sizes is C. To make whole numbers of them, all are rounded down, and what that leaves goes, one permit each, to the
 //! largest fractions; of equal ones to the oldest client. With [`with_carry`](FairShare::with_carry) a fraction that a client lost
-//! counts in the next cycle.
+//! counts in the next cycle, and the order within a cycle does not matter: a permit above the default share is a later turn and no
+//! debt.
 //!
 //! [`ClientTerms`] bound what a client lends and borrows: a gap is at most [`most_lent`](ClientTerms::with_most_lent) or
 //! [`most_borrowed`](ClientTerms::with_most_borrowed). What none may borrow stays with the lenders.
@@ -89,23 +90,56 @@
 //! `at_most` counts twice here. With [`with_pacing`](FairShare::with_pacing) it is C in every window of that length, wherever it
 //! begins. A refund cannot undo time: permits that are given back can be spent on top, and so are permits that are charged.
 //!
-//! # Where it comes from
+//! # A guaranteed share
 //!
-//! The rule is that of a published sidecar design, "capacity-borrowing fixed window". Its text leaves signs open; with gaps as absolute
-//! values the formula gives each of its published sizes. Max-min fairness is the usual rule for network links.
+//! This rule sizes a cycle by the demand of the one before, so a client whose demand varies lends what it needs a moment later.
+//! [`GuaranteedShare`] is the rule for clients that must not pay for their neighbours. It has no cycles to divide, but buckets:
+//!
+//! ```text
+//! C = the rate, S = what all buckets hold, W = the sum of all weights w, v = C · time / W
+//! D = the larger of S / W and least / the smallest weight
+//!
+//! a client:   a token bucket of the rate C · w / W that holds w · D
+//! the pool:   what full buckets have no room for, at most B
+//! ```
+//!
+//! A request takes what the bucket of its client has, and the rest from the pool. If that does not cover it, it takes nothing. Clients
+//! that borrow share the pool by weight, however often they ask: one that has borrowed more than its part waits for the others while the
+//! pool is less than half full. Three laws hold, whatever the clients ask:
+//!
+//! * **No client pays for a neighbour.** A request passes if its client uses, with it, at most w · D + w · (v(t) − v(s)) in each time from s
+//!   to t. A client that is new starts with what the pool has and is due that, and its rate. Neighbours change W, and nothing else.
+//! * **The window bound.** All clients together pass at most C · T + max(S, W · D) + B in any half-open window of T, wherever it begins,
+//!   and the part of a permit. Clients that join add nothing to it.
+//! * **No capacity is lost.** A request is refused only if its bucket and the pool together hold less than its cost, or its client is ahead
+//!   of others that borrow. A decision settles at most 64 buckets that have filled; the law is about those.
+//!
+//! A larger burst may pass at once than in a cycle of [`FairShare`], which bounds each cycle by C.
+//!
+//! # Where they come from
+//!
+//! The first rule is that of a published sidecar design, "capacity-borrowing fixed window". Its text leaves signs open; with gaps as absolute
+//! values the formula gives each of its published sizes. Max-min fairness is the usual rule for network links. The second rule is that of
+//! hierarchical token buckets, as in the `htb` queue of Linux, with one pool; the clock that all buckets share is that of fair queueing.
 
 mod accounts;
+mod borrowers;
+mod buckets;
 mod claim;
 mod client;
 mod clients;
 mod divide;
 mod fair_share;
+mod guaranteed_share;
 mod report;
+mod rule;
 mod wide;
 
-pub(crate) use accounts::Accounts;
 pub use claim::{Claim, ClientTerms, Division};
 pub(crate) use clients::OVERFLOW;
 pub use divide::divide;
 pub use fair_share::{FairShare, Newcomers};
+pub use guaranteed_share::GuaranteedShare;
 pub(crate) use report::{ClientShare, Cycle};
+pub use rule::Rule;
+pub(crate) use rule::{HasState, RuleState};

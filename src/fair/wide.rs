@@ -29,6 +29,14 @@ pub(super) fn div_rem(a: u128, b: u128) -> (u128, u128) {
     (quotient, a - quotient * b)
 }
 
+/// The quotient, rounded down; `b` is above 0.
+pub(super) fn div_floor(a: i128, b: i128) -> i128 {
+    match (u64::try_from(a), u64::try_from(b)) {
+        (Ok(a), Ok(b)) => i128::from(a / b),
+        _ => a.div_euclid(b),
+    }
+}
+
 /// The upper and the lower 128 bits of a product.
 pub(super) fn product(a: u128, b: u128) -> (u128, u128) {
     if let Some(product) = a.checked_mul(b) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
-use crate::fair::{ClientTerms, FairShare};
+use crate::fair::{ClientTerms, FairShare, Rule};
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
@@ -23,9 +23,16 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
 ///
-/// A [`FairShare`] has the capacity, a number of permits in each cycle. Each client has a share of it, whose size follows from what
-/// all of them asked for in the cycle before; [`fair`](crate::fair) has the rule. A client is a key: a tenant, a user, a product.
-/// Clones share the clients.
+/// A client is a key: a tenant, a user, a product. Clones share the clients. A [`Rule`] has the capacity, a number of permits in each
+/// cycle, and says what each client may use; [`fair`](crate::fair) has both rules.
+///
+/// | rule | a client may use | bound |
+/// |---|---|---|
+/// | [`FairShare`], the default | what follows from what all asked for in the cycle before | each cycle |
+/// | [`GuaranteedShare`](crate::fair::GuaranteedShare) | its share at all times, saved up for a while, and what others have no room to save up | any window |
+///
+/// By the first rule a client lends what it did not need a moment ago, and waits if it needs that now. By the second it never waits
+/// because of another one, and all clients together can use more at once.
 ///
 /// ```
 /// use paceline::fair::FairShare;
@@ -51,7 +58,28 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 /// # }
 /// ```
 ///
+/// With a guaranteed share:
+///
+/// ```
+/// use paceline::fair::GuaranteedShare;
+/// use paceline::limiter::Fair;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let tenants = Fair::new(GuaranteedShare::new(40, Duration::from_secs(10)));
+/// let pass = |tenant, asked| (0..asked).filter(|_| tenants.try_acquire(&tenant, 1).is_pass()).count();
+///
+/// // Bob asks for little. Ann takes her half, and what all can borrow.
+/// assert_eq!((pass("bob", 1), pass("ann", 90)), (1, 29));
+/// // He needs his half now, and has it.
+/// assert_eq!(pass("bob", 20), 20);
+/// # }
+/// ```
+///
 /// # What counts as demand
+///
+/// With a [`FairShare`]:
 ///
 /// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. So do permits that were
 /// [charged](Settle::charge). A request that can never pass, since it costs more than the capacity, is no demand.
@@ -63,9 +91,9 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 /// # The queues
 ///
 /// Each client has a queue of its own, first come, first served: nothing overtakes a waiter of the same client, and no client waits
-/// behind another. The head of a queue passes when its permits are due: at the beginning of a cycle at the latest, unless its client
-/// has no share in that cycle. It passes earlier if permits are given back, a new client ends the cycle, the parameters change, or a
-/// pause ends.
+/// behind another. The head of a queue passes when its permits are due. With a [`FairShare`] that is at the beginning of a cycle at the
+/// latest, unless its client has no share in that cycle. It passes earlier if permits are given back, a new client ends the cycle or one
+/// is forgotten, the parameters change, or a pause ends.
 ///
 /// # Memory
 ///
@@ -77,8 +105,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 ///
 /// # Cost
 ///
-/// A decision is one short lock for all clients, and one look into a map. A new cycle goes through all clients, and so does a new
-/// client.
+/// A decision is one short lock for all clients, and one look into a map. With a [`FairShare`] a new cycle goes through all clients, and
+/// so does a new client. With a guaranteed share nothing does.
 ///
 /// # What it cannot do
 ///
@@ -95,21 +123,21 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 ///
 /// Dropping a future or a handle leaves the queue; nothing was counted, and the next waiter takes its place.
 ///
-/// **Window bound**: the capacity in each cycle, over all clients together, and twice the capacity in any window of the length of a
+/// **Window bound**: that of the rule. With a [`FairShare`] it is the capacity in each cycle, over all clients together, and twice the capacity in any window of the length of a
 /// cycle. With [`with_pacing`](FairShare::with_pacing) the capacity in any such window. With
 /// [`Newcomers::EndCycle`](crate::fair::Newcomers::EndCycle) a cycle may end early, `at_most` times, and as often for clients with their
 /// own share, and each time the capacity comes on top. Permits that are charged, or given back after others passed, come on top, too.
-pub struct Fair<K> {
-    clients: Arc<Mutex<FairClients<K>>>,
+pub struct Fair<K, R: Rule = FairShare> {
+    clients: Arc<Mutex<FairClients<K, R>>>,
     resolution: Resolution,
     /// `None` if the clients are not observed.
     observer: Option<Arc<KeyedObserver<K>>>,
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// Clients that share the capacity of `share`, all on the same terms.
     #[must_use]
-    pub fn new(share: FairShare) -> Self {
+    pub fn new(share: R) -> Self {
         Self {
             clients: Arc::new(Mutex::new(FairClients::new(share))),
             resolution: Resolution::default(),
@@ -195,7 +223,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # }
     /// ```
     #[must_use]
-    pub fn at(&self, key: K) -> FairAt<K> {
+    pub fn at(&self, key: K) -> FairAt<K, R> {
         let observer = self.observer_of(|| key.clone());
         FairAt::new(self.clone(), key, Reporter::of(observer.as_ref()))
     }
@@ -213,7 +241,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
-    pub fn acquire(&self, key: K, cost: u32) -> Acquire<FairAt<K>> {
+    pub fn acquire(&self, key: K, cost: u32) -> Acquire<FairAt<K, R>> {
         Acquire::new(self.at(key), cost)
     }
 
@@ -242,7 +270,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
-    pub fn acquire_one(&self, key: K) -> AcquireOne<FairAt<K>> {
+    pub fn acquire_one(&self, key: K) -> AcquireOne<FairAt<K, R>> {
         AcquireOne::new(self.at(key))
     }
 
@@ -264,7 +292,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
-    pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithin<FairAt<K>> {
+    pub fn acquire_within(
+        &self,
+        key: K,
+        cost: u32,
+        within: Duration,
+    ) -> AcquireWithin<FairAt<K, R>> {
         AcquireWithin::new(
             self.at(key),
             cost,
@@ -331,7 +364,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         self.decision(reply, cost, intent)
     }
 
-    fn decision(&self, reply: Reply<K>, cost: u32, intent: Intent) -> Decision {
+    fn decision(&self, reply: Reply<K, R>, cost: u32, intent: Intent) -> Decision {
         match reply {
             Reply::Decided(decision) => decision,
             Reply::Ask(queue) => {
@@ -349,8 +382,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         key: &K,
         intent: Intent,
         cost: u32,
-        spare: &mut Option<Arc<ClientQueue<K>>>,
-    ) -> Reply<K> {
+        spare: &mut Option<Arc<ClientQueue<K, R>>>,
+    ) -> Reply<K, R> {
         let mut clients = self.lock();
         let reply = clients.ask(key, intent, cost, |slot, clock| {
             let account = Account::new(Arc::clone(&self.clients), clock, slot);
@@ -370,10 +403,10 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// [`Account::settle`].
     fn settle(
         &self,
-        queue: &ClientQueue<K>,
+        queue: &ClientQueue<K, R>,
         refused: u32,
         leaves: bool,
-    ) -> Option<Arc<ClientQueue<K>>> {
+    ) -> Option<Arc<ClientQueue<K, R>>> {
         let last = queue.with(|account, waiters| account.settle(waiters, refused, leaves));
         unlock(self.lock());
         last
@@ -411,13 +444,13 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     }
 
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, FairClients<K>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, FairClients<K, R>> {
         lock(&self.clients)
     }
 }
 
 /// Changes while it is used.
-impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// Goes on with other parameters, and asks for the terms of all clients again. The clients stay, and what was spent in this cycle
     /// stays spent. The change takes effect at once, for queued requests too. Of a lower number of clients, the youngest ones beyond it
     /// are forgotten at the next cycle.
@@ -438,7 +471,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// assert!(tenants.try_acquire("ann", 10).is_pass());
     /// # }
     /// ```
-    pub fn retune(&self, share: FairShare) {
+    pub fn retune(&self, share: R) {
         let mut clients = self.lock();
         clients.retune(share);
         // A request that is too costly now is refused, wherever it is queued.
@@ -473,7 +506,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
 }
 
 /// What it has left and what its clients have.
-impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted, and no client is remembered.
     pub fn peek<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         self.try_decide(key, cost, Intent::Peek)
@@ -487,7 +520,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
 
     /// The parameters, as of the last [`retune`](Self::retune).
     #[must_use]
-    pub fn share(&self) -> FairShare {
+    pub fn share(&self) -> R {
         *self.lock().share()
     }
 
@@ -499,12 +532,17 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
 
     /// What this client has left now.
     ///
-    /// The quota is its size in this cycle, and the reset the end of the cycle. A client that is not remembered is not kept for it.
+    /// With a [`FairShare`] the quota is its size in this cycle, and the reset the end of the cycle. With a guaranteed share the quota is
+    /// that share, and the reset is when its bucket is full. A client that is not remembered is not kept for it.
     pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
-        Some(self.lock().status(key))
+        let mut clients = self.lock();
+        let status = clients.status(key);
+        unlock(clients);
+        Some(status)
     }
 
-    /// What each client has in this cycle, the oldest first. It goes through all of them, and begins the cycles that are due.
+    /// What each client has in this cycle, with a [`FairShare`] the oldest first. It goes through all of them, and begins the cycles that
+    /// are due.
     ///
     /// ```
     /// use paceline::fair::FairShare;
@@ -534,6 +572,24 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         shares
     }
 
+    /// How many clients are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let mut clients = self.lock();
+        let len = clients.len();
+        unlock(clients);
+        len
+    }
+
+    /// Whether no client is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What only the rule of cycles has.
+impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// The cycle that is under way. It begins the cycles that are due.
     ///
     /// ```
@@ -559,31 +615,19 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         unlock(clients);
         cycle
     }
-
-    /// How many clients are remembered.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Whether no client is remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Limits<K> for Fair<K> {
-    type Limit = FairAt<K>;
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Limits<K> for Fair<K, R> {
+    type Limit = FairAt<K, R>;
     type Error = Infallible;
 
-    fn at(&self, key: K) -> Result<FairAt<K>, Infallible> {
+    fn at(&self, key: K) -> Result<FairAt<K, R>, Infallible> {
         Ok(Self::at(self, key))
     }
 }
 
 /// The same clients.
-impl<K> Clone for Fair<K> {
+impl<K, R: Rule> Clone for Fair<K, R> {
     fn clone(&self) -> Self {
         Self {
             clients: Arc::clone(&self.clients),
@@ -594,7 +638,7 @@ impl<K> Clone for Fair<K> {
 }
 
 /// Does not print the keys: they may be secret.
-impl<K> fmt::Debug for Fair<K> {
+impl<K, R: Rule> fmt::Debug for Fair<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fair").finish_non_exhaustive()
     }
@@ -631,19 +675,19 @@ impl<K> fmt::Debug for Fair<K> {
 ///
 /// With [`Obey`] it obeys a provider, whose limit is that of the whole capacity: a pause that a response to one client asks for holds
 /// the requests of all clients, as [`Fair::pause_for`] does.
-pub struct FairAt<K: Hash + Eq + Clone + Send + 'static> {
-    fair: Fair<K>,
+pub struct FairAt<K: Hash + Eq + Clone + Send + 'static, R: Rule = FairShare> {
+    fair: Fair<K, R>,
     key: K,
     /// While it waits.
-    queue: Option<Arc<ClientQueue<K>>>,
+    queue: Option<Arc<ClientQueue<K, R>>>,
     position: Position,
     /// Memory for the next time that it waits.
-    spare: Option<Arc<ClientQueue<K>>>,
+    spare: Option<Arc<ClientQueue<K, R>>>,
     reporter: Reporter,
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
-    const fn new(fair: Fair<K>, key: K, reporter: Reporter) -> Self {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> FairAt<K, R> {
+    const fn new(fair: Fair<K, R>, key: K, reporter: Reporter) -> Self {
         Self {
             fair,
             key,
@@ -654,7 +698,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
         }
     }
 
-    const fn fair(&self) -> &Fair<K> {
+    const fn fair(&self) -> &Fair<K, R> {
         &self.fair
     }
 
@@ -748,7 +792,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Limiter for FairAt<K, R> {
     type Error = Infallible;
 
     fn status(&self) -> Option<Status> {
@@ -788,7 +832,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Settle for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Settle for FairAt<K, R> {
     fn charge(&self, cost: u32) {
         let mut clients = self.fair.lock();
         clients.charge(&self.key, cost);
@@ -807,7 +851,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Settle for FairAt<K> {
 }
 
 /// For all clients: the provider has one limit.
-impl<K: Hash + Eq + Clone + Send + 'static> Obey for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Obey for FairAt<K, R> {
     type Error = Infallible;
 
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<Infallible>> {
@@ -816,21 +860,21 @@ impl<K: Hash + Eq + Clone + Send + 'static> Obey for FairAt<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static> Clone for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Clone for FairAt<K, R> {
     fn clone(&self) -> Self {
         self.fair.at(self.key.clone())
     }
 }
 
 /// Leaves the queue.
-impl<K: Hash + Eq + Clone + Send + 'static> Drop for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Drop for FairAt<K, R> {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
 /// Does not print the key: it may be secret.
-impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for FairAt<K> {
+impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> fmt::Debug for FairAt<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FairAt")
             .field("is_waiting", &self.queue.is_some())
@@ -839,8 +883,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for FairAt<K> {
 }
 
 /// Asks a queue without being queued.
-fn try_queue<K>(
-    queue: &ClientQueue<K>,
+fn try_queue<K, R: Rule>(
+    queue: &ClientQueue<K, R>,
     position: &mut Position,
     intent: Intent,
     cost: u32,
@@ -850,7 +894,7 @@ fn try_queue<K>(
 
 /// Unlocks, and wakes those who may pass earlier than their timers say.
 #[inline]
-pub(super) fn unlock<K>(clients: MutexGuard<'_, FairClients<K>>) {
+pub(super) fn unlock<K, R: Rule>(clients: MutexGuard<'_, FairClients<K, R>>) {
     if clients.has_to_wake() {
         wake_heads(clients);
     }
@@ -858,7 +902,7 @@ pub(super) fn unlock<K>(clients: MutexGuard<'_, FairClients<K>>) {
 
 /// Unlocks, and wakes each head whose permits are due earlier than its timer says.
 #[cold]
-fn wake_heads<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
+fn wake_heads<K, R: Rule>(mut clients: MutexGuard<'_, FairClients<K, R>>) {
     let queues = clients.queues();
     drop(clients);
     for queue in queues {
@@ -867,7 +911,7 @@ fn wake_heads<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
 }
 
 /// Unlocks, and wakes every waiter.
-pub(super) fn wake_all<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
+pub(super) fn wake_all<K, R: Rule>(mut clients: MutexGuard<'_, FairClients<K, R>>) {
     let queues = clients.queues();
     drop(clients);
     for queue in queues {

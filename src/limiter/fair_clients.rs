@@ -9,21 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::fair::{Accounts, ClientTerms, FairShare, OVERFLOW};
-use crate::policy::{Decision, Quota, Status};
+use crate::fair::{ClientTerms, FairShare, OVERFLOW, Rule, RuleState};
+use crate::policy::{Decision, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 
 use super::as_key::AsKey;
 use super::limit::Stats;
 
-/// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits.
+/// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits. With a guaranteed share a cycle is one
+/// since the limit is used.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ClientShare<K> {
     /// The client. `None` for all those together that are beyond the largest number of clients.
     pub key: Option<K>,
-    /// What it may use in this cycle.
+    /// What it may use in this cycle; of a guaranteed share, that share.
     pub size: u32,
     /// Its demand in the cycle before, or on average, with refused and waiting requests: its size follows from it.
     pub demand: u32,
@@ -33,9 +34,9 @@ pub struct ClientShare<K> {
     pub refused: u64,
     /// What waits now.
     pub waiting: u64,
-    /// By how much its size is below its default share.
+    /// By how much its size is below its default share; 0 of a guaranteed share.
     pub lent: u32,
-    /// By how much its size is above its default share.
+    /// By how much its size is above its default share; of a guaranteed share, by how much it has used more.
     pub borrowed: u32,
     /// How many requests have passed since it is remembered.
     pub requests_passed: u64,
@@ -60,14 +61,14 @@ pub struct FairCycle {
 }
 
 /// The wait queue of one client. It is locked before the clients are, never while they are.
-pub(super) type ClientQueue<K> = WaitQueue<Account<K>>;
+pub(super) type ClientQueue<K, R> = WaitQueue<Account<K, R>>;
 
 /// All clients of a [`Fair`](super::Fair) limit. They live behind one lock.
-pub(super) struct FairClients<K> {
-    pub(super) accounts: Accounts,
+pub(super) struct FairClients<K, R: Rule> {
+    pub(super) accounts: R::State,
     slots: HashMap<K, u32>,
     /// By slot.
-    pub(super) clients: Vec<Client<K>>,
+    pub(super) clients: Vec<Client<K, R>>,
     /// The slots of those with a queue.
     queued: BTreeSet<u32>,
     pub(super) terms_of: Box<dyn Fn(&K) -> ClientTerms + Send + Sync>,
@@ -81,25 +82,25 @@ pub(super) struct FairClients<K> {
 }
 
 /// One client, or the shared overflow client.
-pub(super) struct Client<K> {
+pub(super) struct Client<K, R: Rule> {
     /// `None` for the overflow client and for free slots.
     pub(super) key: Option<K>,
     /// While it has handles.
-    queue: Option<Arc<ClientQueue<K>>>,
+    queue: Option<Arc<ClientQueue<K, R>>>,
     handles: usize,
     waiting: usize,
 }
 
 /// An answer for a client; or its queue, which gives it, and which has to be [settled](Account::settle) afterwards.
-pub(super) enum Reply<K> {
+pub(super) enum Reply<K, R: Rule> {
     Decided(Decision),
-    Ask(Arc<ClientQueue<K>>),
+    Ask(Arc<ClientQueue<K, R>>),
 }
 
-impl<K> FairClients<K> {
-    pub(super) fn new(share: FairShare) -> Self {
+impl<K, R: Rule> FairClients<K, R> {
+    pub(super) fn new(share: R) -> Self {
         Self {
-            accounts: Accounts::new(share, Tick::ZERO),
+            accounts: R::State::new(share, Tick::ZERO),
             slots: HashMap::new(),
             clients: vec![Client::new()],
             queued: BTreeSet::new(),
@@ -112,7 +113,7 @@ impl<K> FairClients<K> {
         }
     }
 
-    pub(super) fn share(&self) -> &FairShare {
+    pub(super) fn share(&self) -> &R {
         self.accounts.share()
     }
 
@@ -144,7 +145,7 @@ impl<K> FairClients<K> {
     }
 
     /// The queues of all clients. They are to be updated or woken when the clients are not locked any more.
-    pub(super) fn queues(&mut self) -> Vec<Arc<ClientQueue<K>>> {
+    pub(super) fn queues(&mut self) -> Vec<Arc<ClientQueue<K, R>>> {
         self.has_to_wake = false;
         let clients = self.queued.iter().map(|slot| &self.clients[*slot as usize]);
         clients.filter_map(|client| client.queue.clone()).collect()
@@ -155,7 +156,7 @@ impl<K> FairClients<K> {
         self.has_to_sweep |= self.accounts.advance(now);
     }
 
-    fn client(&mut self, slot: u32) -> &mut Client<K> {
+    fn client(&mut self, slot: u32) -> &mut Client<K, R> {
         &mut self.clients[slot as usize]
     }
 
@@ -165,14 +166,11 @@ impl<K> FairClients<K> {
             return Decision::Pass;
         }
         let decision = if intent == Intent::Acquire {
-            let number = self.accounts.number();
-            let decision = self.accounts.decide(slot, cost, now);
-            // A new client ended the cycle early.
-            self.has_to_wake |= number != self.accounts.number();
-            decision
+            self.accounts.decide(slot, cost, now)
         } else {
             self.accounts.peek(slot, cost, now)
         };
+        self.has_to_wake |= self.accounts.lets_earlier();
         self.stats.count(intent, decision);
         decision
     }
@@ -182,21 +180,9 @@ impl<K> FairClients<K> {
         self.accounts.refuse(slot, cost);
     }
 
-    /// When a request behind these waiters may pass, at the earliest: a client gets no more than the capacity of each cycle.
+    /// When a request behind these waiters may pass, at the earliest.
     fn wait_behind(&self, slot: u32, now: Tick, waiters: &Waiters, cost: u32) -> Decision {
-        let cycle = self.accounts.cycle();
-        let unspent = u64::from(cycle.capacity.saturating_sub(cycle.spent));
-        let together = waiters.cost().saturating_add(cost.into());
-        let cycles = together
-            .saturating_sub(unspent)
-            .div_ceil(cycle.capacity.into());
-        let alone = self.accounts.peek(slot, cost, now).retry_in();
-        let mut open_at = now.after(alone.unwrap_or_default());
-        if let Some(more) = cycles.checked_sub(1) {
-            let more = u32::try_from(more).unwrap_or(u32::MAX);
-            let begins = cycle.end.after_times(self.share().cycle(), more);
-            open_at = open_at.max(begins);
-        }
+        let open_at = self.accounts.open_behind(slot, waiters.cost(), cost, now);
         Decision::Wait {
             retry_in: open_at.since(now).max(Duration::from_nanos(1)),
         }
@@ -204,7 +190,7 @@ impl<K> FairClients<K> {
 }
 
 /// What needs the key.
-impl<K: Hash + Eq + Clone> FairClients<K> {
+impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     /// Asks for a request that does not wait, and counts it if it is refused. A decision of the account comes with its slot and time.
     #[inline]
     pub(super) fn try_ask<Q: AsKey<K> + ?Sized>(
@@ -212,7 +198,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         key: &Q,
         intent: Intent,
         cost: u32,
-    ) -> (Reply<K>, Option<(u32, Tick)>) {
+    ) -> (Reply<K, R>, Option<(u32, Tick)>) {
         let now = self.enter();
         if cost == 0 {
             return (Reply::Decided(Decision::Pass), None);
@@ -241,8 +227,8 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         key: &K,
         intent: Intent,
         cost: u32,
-        queue_of: impl FnOnce(u32, Clock) -> Arc<ClientQueue<K>>,
-    ) -> Reply<K> {
+        queue_of: impl FnOnce(u32, Clock) -> Arc<ClientQueue<K, R>>,
+    ) -> Reply<K, R> {
         let now = self.enter();
         if cost == 0 {
             return Reply::Decided(Decision::Pass);
@@ -300,7 +286,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         self.has_to_wake = true;
     }
 
-    pub(super) fn retune(&mut self, share: FairShare) {
+    pub(super) fn retune(&mut self, share: R) {
         let now = self.enter();
         let clients = self.slots.iter();
         let terms: Vec<_> = clients
@@ -332,6 +318,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
     #[cold]
     fn sweep(&mut self) {
         self.has_to_sweep = false;
+        self.has_to_wake |= self.accounts.lets_earlier();
         for slot in self.accounts.forgotten() {
             if let Some(key) = self.client(slot).key.take() {
                 self.slots.remove(&key);
@@ -380,7 +367,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
     pub(super) fn look<Q: AsKey<K> + ?Sized, T>(
         &self,
         key: &Q,
-        look: impl FnOnce(&Accounts, u32) -> T,
+        look: impl FnOnce(&R::State, u32) -> T,
     ) -> T {
         if let Some((_, slot)) = key.find_in(&self.slots) {
             return look(&self.accounts, *slot);
@@ -397,10 +384,10 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
 /// With a smaller map none of its memory is given back.
 const FEW: usize = 64;
 
-impl<K> FairClients<K> {
+impl<K, R: Rule> FairClients<K, R> {
     /// The queue of a client, if it has one. It has to be settled later.
     #[inline]
-    fn use_queue(&mut self, slot: u32) -> Option<Arc<ClientQueue<K>>> {
+    fn use_queue(&mut self, slot: u32) -> Option<Arc<ClientQueue<K, R>>> {
         let client = self.client(slot);
         let queue = client.queue.clone()?;
         client.handles += 1;
@@ -408,7 +395,7 @@ impl<K> FairClients<K> {
     }
 }
 
-impl<K> Client<K> {
+impl<K, R: Rule> Client<K, R> {
     const fn new() -> Self {
         Self {
             key: None,
@@ -420,14 +407,18 @@ impl<K> Client<K> {
 }
 
 /// The account of one client, for which its requests queue.
-pub(super) struct Account<K> {
-    clients: Arc<Mutex<FairClients<K>>>,
+pub(super) struct Account<K, R: Rule> {
+    clients: Arc<Mutex<FairClients<K, R>>>,
     clock: Clock,
     slot: u32,
 }
 
-impl<K> Account<K> {
-    pub(super) const fn new(clients: Arc<Mutex<FairClients<K>>>, clock: Clock, slot: u32) -> Self {
+impl<K, R: Rule> Account<K, R> {
+    pub(super) const fn new(
+        clients: Arc<Mutex<FairClients<K, R>>>,
+        clock: Clock,
+        slot: u32,
+    ) -> Self {
         Self {
             clients,
             clock,
@@ -447,7 +438,7 @@ impl<K> Account<K> {
         waiters: &Waiters,
         refused: u32,
         leaves: bool,
-    ) -> Option<Arc<ClientQueue<K>>> {
+    ) -> Option<Arc<ClientQueue<K, R>>> {
         let clients = &mut *lock(&self.clients);
         if refused > 0 {
             clients.refuse(self.slot, refused);
@@ -469,7 +460,7 @@ impl<K> Account<K> {
     }
 }
 
-impl<K> Resource for Account<K> {
+impl<K, R: Rule> Resource for Account<K, R> {
     type Front = ();
 
     const REFUSES_QUEUED: bool = true;
@@ -489,7 +480,7 @@ impl<K> Resource for Account<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone> FairClients<K> {
+impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     pub(super) fn shares(&mut self) -> Vec<ClientShare<K>> {
         self.enter();
         let slots = self.accounts.slots().iter();
@@ -511,6 +502,33 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         slots.map(share_of).collect()
     }
 
+    pub(super) fn len(&mut self) -> usize {
+        self.enter();
+        self.accounts.slots().len()
+    }
+
+    pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Status {
+        // The clock of an unused limit does not start.
+        let now = self.clock.clone().now();
+        self.enter_at(now);
+        let status = self.look(key, |accounts, slot| accounts.status(slot, now));
+        self.paused(status, now)
+    }
+
+    /// What a client has left right after a decision.
+    pub(super) fn status_at(&self, slot: u32, now: Tick) -> Status {
+        self.paused(self.accounts.status(slot, now), now)
+    }
+
+    fn paused(&self, status: Status, now: Tick) -> Status {
+        if now < self.paused_until {
+            return status.paused_for(self.paused_until.since(now));
+        }
+        status
+    }
+}
+
+impl<K: Hash + Eq + Clone> FairClients<K, FairShare> {
     pub(super) fn cycle(&mut self) -> FairCycle {
         let now = self.enter();
         let cycle = self.accounts.cycle();
@@ -522,71 +540,13 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
             ends_in: cycle.end.since(now),
         }
     }
-
-    pub(super) fn len(&mut self) -> usize {
-        self.enter();
-        self.accounts.slots().len()
-    }
-
-    pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Status {
-        // The clock of an unused limit does not start.
-        let now = self.clock.clone().now();
-        self.enter_at(now);
-        let status = self.look(key, |accounts, slot| status_of(accounts, slot, now));
-        self.paused(status, now)
-    }
-
-    /// What a client has left right after a decision.
-    pub(super) fn status_at(&self, slot: u32, now: Tick) -> Status {
-        self.paused(status_of(&self.accounts, slot, now), now)
-    }
-
-    fn paused(&self, status: Status, now: Tick) -> Status {
-        if now < self.paused_until {
-            return status.paused_for(self.paused_until.since(now));
-        }
-        status
-    }
-}
-
-/// The quota is the size in this cycle, and the reset its end.
-fn status_of(accounts: &Accounts, slot: u32, now: Tick) -> Status {
-    let quota = Quota {
-        permits: accounts.client(slot).size,
-        window: accounts.share().cycle(),
-    };
-    let reset_in = accounts.cycle().end.since(now);
-    Status::new(Some(quota), room(accounts, slot, now), reset_in)
-}
-
-/// How many requests of cost 1 would pass now.
-fn room(accounts: &Accounts, slot: u32, now: Tick) -> u32 {
-    let share = accounts.client(slot);
-    let default = share.size + share.lent - share.borrowed;
-    let is_open = |cost: u32| accounts.peek(slot, cost, now).is_pass();
-    if accounts.share().paces() {
-        return u32::from(is_open(1));
-    }
-    // Up to here a request that passes also does so in parts.
-    let most = share.size.max(default).saturating_sub(share.used).max(1);
-    if is_open(most) {
-        return most;
-    }
-    let (mut passed, mut refused) = (0, most);
-    while passed + 1 < refused {
-        let cost = passed + (refused - passed) / 2;
-        if is_open(cost) {
-            passed = cost;
-        } else {
-            refused = cost;
-        }
-    }
-    passed
 }
 
 /// Locks all clients.
 #[inline]
-pub(super) fn lock<K>(clients: &Mutex<FairClients<K>>) -> MutexGuard<'_, FairClients<K>> {
+pub(super) fn lock<K, R: Rule>(
+    clients: &Mutex<FairClients<K, R>>,
+) -> MutexGuard<'_, FairClients<K, R>> {
     // If the function of the terms panics, the clients are as they were.
     clients.lock().unwrap_or_else(PoisonError::into_inner)
 }

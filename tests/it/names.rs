@@ -18,7 +18,7 @@ use paceline::concurrency::{
     Permits, PermitsAt,
 };
 use paceline::config::ConfigError;
-use paceline::fair::{Claim, ClientTerms, Division, FairShare, Newcomers};
+use paceline::fair::{Claim, ClientTerms, Division, FairShare, GuaranteedShare, Newcomers, Rule};
 use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::future::{Acquire, AcquireOne, AcquireWithin, ByHand, Lent, Obeying};
@@ -88,6 +88,7 @@ fn values_are_plain() {
     free::<Reporter>();
     value::<FairCycle>();
     value::<FairShare>();
+    value::<GuaranteedShare>();
     value::<Newcomers>();
     value::<Division>();
     value::<Claim>();
@@ -179,6 +180,8 @@ fn everything_can_be_sent_shared_moved_and_printed_also_over_items_that_cannot_b
     free::<AcquirePermitWithin<Permits>>();
     free::<Fair<String>>();
     free::<FairAt<String>>();
+    free::<Fair<String, GuaranteedShare>>();
+    free::<FairAt<String, GuaranteedShare>>();
     free::<Acquire<FairAt<String>>>();
     free::<AcquireWithin<FairAt<String>>>();
     free::<ClientShare<String>>();
@@ -300,10 +303,14 @@ fn traits_can_be_named_and_limiters_made_objects() {
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
     let _: Box<dyn Unfailing> = Box::new(Unlimited.owned());
     asked::<Shared<Interval>>();
+    rule::<FairShare>();
+    rule::<GuaranteedShare>();
     let _: Box<dyn Admit<Guard = Permit, Error = std::convert::Infallible>> =
         Box::new(Permits::new(1));
     let _: Box<dyn Controller> = Box::new(Aimd::new(1, 2));
 }
+
+fn rule<R: Rule>() {}
 
 fn asked<L: ByHand>() {}
 

@@ -20,6 +20,7 @@ mod dyn_limiter;
 mod fair;
 mod fair_queue;
 mod gate;
+mod guaranteed;
 mod keyed;
 mod keyed_full;
 mod keyed_words;

@@ -7,7 +7,7 @@ use ::tower::{Layer, Service, ServiceExt, service_fn};
 use futures::future::join_all;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
-use paceline::fair::FairShare;
+use paceline::fair::{FairShare, GuaranteedShare};
 use paceline::limiter::{Fair, PolicyExt, Status};
 use paceline::policy::Interval;
 use paceline_tower::{Answer, EnforceLayer, Error, Refusal};
@@ -221,4 +221,22 @@ async fn clients_that_share_a_capacity_are_limits_by_key() {
     assert_eq!(refused.retry_in(), Some(ms(100)));
     let left = refused.refusal().and_then(Refusal::status);
     assert_eq!(left.map(|left| left.remaining), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_has_its_guaranteed_share_after_another_has_taken_the_rest() {
+    let clients = Fair::new(GuaranteedShare::new(20, ms(1_000)));
+    let layer = EnforceLayer::by_key(clients, |client: &u32| Some(*client));
+    let mut service = layer.layer(echo());
+    assert!(call(&mut service, 7).await.is_ok());
+    for _ in 0..14 {
+        assert!(call(&mut service, 8).await.is_ok());
+    }
+    let refused = call(&mut service, 8).await.unwrap_err();
+    // Half of the rate, and what flows past the full bucket of the other client.
+    assert_eq!(refused.retry_in(), Some(ms(50)));
+    for _ in 0..10 {
+        assert!(call(&mut service, 7).await.is_ok());
+    }
+    assert!(call(&mut service, 7).await.is_err());
 }

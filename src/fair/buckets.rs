@@ -1,0 +1,1681 @@
+use core::cmp::Reverse;
+use core::iter;
+use core::mem;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use crate::policy::{Decision, Quota, Status};
+use crate::time::{Tick, saturating_duration};
+
+use super::borrowers::{Borrower, Borrowers};
+use super::clients::OVERFLOW;
+use super::divide::WHOLE;
+use super::fair_share::MOST_CLIENTS;
+use super::wide::{div_floor, div_rem, mul_div};
+use super::{ClientShare, ClientTerms, GuaranteedShare, HasState, RuleState};
+
+/// One permit. It is a multiple of 10,000 and of each weight up to 16, so that buckets reach whole permits at whole nanoseconds.
+const PERMIT: i128 = 2_882_880_000;
+
+/// How many filled buckets one decision settles.
+const SETTLED: usize = 64;
+
+/// After a rise of the clock by that much every bucket is full.
+const MOST_STEPS: i128 = 1 << 72;
+
+/// The largest debt of a client.
+const MOST_OWED: i128 = PERMIT << 32;
+
+/// The buckets of the clients of a [`GuaranteedShare`], and the pool.
+///
+/// No time walks over the clients. A virtual clock rises by what the rate gives to each unit of weight. The bucket of a client of
+/// weight w holds w · (`clock` − `mark`), where the `mark` follows the clock at the depth of a bucket. When the mark rises by a step, all
+/// full buckets together overflow by their weight. Those that are not full are ordered by the mark at which they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Buckets {
+    share: GuaranteedShare,
+    clients: Vec<Client>,
+    /// The slots of known clients.
+    order: Vec<u32>,
+    free: Vec<u32>,
+    forgotten: Vec<u32>,
+    /// Whether one was forgotten since the owner asked.
+    has_forgotten: bool,
+    /// All known clients, and since when each may be idle.
+    idle: VecDeque<(Tick, u32)>,
+    now: Tick,
+    /// What is less than one unit, in parts of a cycle.
+    rest: u128,
+    /// What is not yet one unit for each unit of weight.
+    carry: i128,
+    /// What each unit of weight has been given so far.
+    clock: i128,
+    /// The `clock` less what the bucket of a unit of weight holds: at most `depth`, and less while it grows.
+    mark: i128,
+    depth: i128,
+    /// The weight of all clients and of the vacant reserve.
+    weight: u64,
+    /// The part of it whose buckets are full.
+    full: u64,
+    /// The part of the reserve that no client has. It is full.
+    vacant: u64,
+    /// The weight of clients with their own share.
+    own: u64,
+    /// How many clients count against the bound.
+    bounded: usize,
+    /// How many clients have each weight.
+    weights: BTreeMap<u32, u32>,
+    /// The clients that are not full, by the mark at which they are, or an earlier one.
+    filling: BTreeSet<(i128, u32)>,
+    pool: i128,
+    borrowers: Borrowers,
+    paused_until: Tick,
+}
+
+/// What is known of a client.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    terms: ClientTerms,
+    is_known: bool,
+    is_full: bool,
+    /// What its bucket held when the clock was `as_of`. Below zero is a debt. Of a full one it does not count.
+    level: i128,
+    as_of: i128,
+    /// Its place among those that are not full.
+    fills_at: i128,
+    borrower: Borrower,
+    /// Its place in `order`.
+    place: u32,
+    asked_at: Tick,
+    waiting: u64,
+    /// The counts of a cycle, and which one.
+    cycle: u64,
+    demand: u32,
+    used: u32,
+    refused: u64,
+    passed: u64,
+    turned_away: u64,
+}
+
+impl HasState for GuaranteedShare {
+    type State = Buckets;
+}
+
+impl RuleState for Buckets {
+    type Rule = GuaranteedShare;
+
+    fn new(share: GuaranteedShare, now: Tick) -> Self {
+        let mut buckets = Self {
+            share,
+            clients: vec![Client::FREE],
+            order: Vec::new(),
+            free: Vec::new(),
+            forgotten: Vec::new(),
+            has_forgotten: false,
+            idle: VecDeque::new(),
+            now,
+            rest: 0,
+            carry: 0,
+            clock: 0,
+            mark: -MOST_STEPS,
+            depth: MOST_STEPS,
+            weight: 0,
+            full: 0,
+            vacant: 0,
+            own: 0,
+            bounded: 0,
+            weights: BTreeMap::new(),
+            filling: BTreeSet::new(),
+            pool: 0,
+            borrowers: Borrowers::new(now, share.cycle()),
+            paused_until: Tick::ZERO,
+        };
+        buckets.pool = buckets.most_pooled();
+        buckets.seat_others();
+        buckets
+    }
+
+    fn share(&self) -> &GuaranteedShare {
+        &self.share
+    }
+
+    fn advance(&mut self, now: Tick) -> bool {
+        self.settle(None, now);
+        for _ in 0..SETTLED {
+            let idle_for = self.share.cycle();
+            let times = self.share.forgets_after();
+            let Some((since, slot)) = self.idle.front().copied() else {
+                break;
+            };
+            if self.now < since.after_times(idle_for, times) {
+                break;
+            }
+            self.idle.pop_front();
+            let client = &self.clients[slot as usize];
+            let keeps_seat = slot == OVERFLOW && self.share.reserve() > 0;
+            if !client.is_full || client.waiting > 0 || keeps_seat {
+                self.idle.push_back((self.now, slot));
+            } else if client.asked_at > since {
+                self.idle.push_back((client.asked_at, slot));
+            } else {
+                self.forget(slot);
+            }
+        }
+        !self.forgotten.is_empty()
+    }
+
+    fn forgotten(&mut self) -> Vec<u32> {
+        let forgotten = mem::take(&mut self.forgotten);
+        self.free
+            .extend(forgotten.iter().filter(|slot| **slot != OVERFLOW));
+        forgotten
+    }
+
+    /// The slot of a client that has none: a new one, or [`OVERFLOW`] if there are too many clients. Its bucket starts with what the
+    /// buckets of the others have no room for any more, and with what the pool has.
+    fn join(&mut self, terms: ClientTerms) -> u32 {
+        let has_room = terms.has_own_share() || self.bounded < self.share.max_clients() as usize;
+        let (slot, terms) = if has_room && self.order.len() < MOST_CLIENTS as usize {
+            let unused = u32::try_from(self.clients.len()).unwrap_or(OVERFLOW);
+            (self.free.pop().unwrap_or(unused), terms)
+        } else {
+            (OVERFLOW, self.share.terms_of_others())
+        };
+        if slot as usize == self.clients.len() {
+            self.clients.push(Client::FREE);
+        }
+        if self.clients[slot as usize].is_known {
+            return OVERFLOW;
+        }
+        self.add(slot, terms);
+        slot
+    }
+
+    fn is_full(&self) -> bool {
+        let most = self.share.max_clients() as usize;
+        self.clients[OVERFLOW as usize].is_known && self.bounded >= most
+    }
+
+    /// Goes on with other terms of a client. It keeps what it has, as far as its bucket still holds it.
+    fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
+        if self.clients[slot as usize].terms != terms {
+            let level = self.exit(slot);
+            self.clients[slot as usize].terms = terms;
+            self.enter(slot, Some(level));
+        }
+    }
+
+    fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {
+        if cost == 0 {
+            return Decision::Pass;
+        }
+        self.settle(Some(slot), now);
+        let (units, level) = (PERMIT * i128::from(cost), self.level(slot));
+        let is_possible = units <= self.most_held(slot) && now >= self.paused_until;
+        let borrowed = units - units.min(level);
+        if !is_possible || borrowed > 0 && (!self.may_borrow(slot) || borrowed > self.pool) {
+            return self.refusal(slot, units, now);
+        }
+        self.take(slot, level - units, borrowed);
+        self.count(slot, cost);
+        Decision::Pass
+    }
+
+    fn peek(&self, slot: u32, cost: u32, now: Tick) -> Decision {
+        let (units, level) = (PERMIT * i128::from(cost), self.level(slot));
+        let is_lent = units - level <= self.pool && self.least_pool(slot) <= self.pool;
+        if cost == 0 || now >= self.paused_until && (units <= level || is_lent) {
+            return Decision::Pass;
+        }
+        self.refusal(slot, units, now)
+    }
+
+    /// Counts permits that were used without having been asked for. What neither the bucket nor the pool has is owed: until that has
+    /// come nothing else of the client passes.
+    fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
+        if cost == 0 {
+            return;
+        }
+        self.settle(Some(slot), now);
+        let (units, level) = (PERMIT * i128::from(cost), self.level(slot));
+        let missing = units - units.min(level);
+        let borrowed = if missing > 0 && self.may_borrow(slot) {
+            missing.min(self.pool)
+        } else {
+            0
+        };
+        self.take(slot, level - units, borrowed);
+        self.count(slot, cost);
+    }
+
+    fn refuse(&mut self, slot: u32, cost: u32) {
+        let client = self.counts(slot);
+        client.turned_away = client.turned_away.saturating_add(1);
+        client.refused = client.refused.saturating_add(cost.into());
+    }
+
+    fn set_waiting(&mut self, slot: u32, cost: u64) {
+        self.clients[slot as usize].waiting = cost;
+    }
+
+    /// Takes permits back that passed and were not used, at whatever instant. What the bucket has no room for flows into the pool.
+    fn refund(&mut self, slot: u32, permits: u32, _spent_at: Option<Tick>, now: Tick) {
+        self.settle(Some(slot), now);
+        let units = PERMIT * i128::from(permits);
+        if self.clients[slot as usize].is_known {
+            let (level, room) = (self.level(slot) + units, self.room_of(slot));
+            self.set_level(slot, level.min(room));
+            self.pool += (level - room).max(0);
+        } else {
+            self.pool += units;
+        }
+        self.cut();
+        let client = self.counts(slot);
+        client.used = client.used.saturating_sub(permits);
+    }
+
+    fn pause_until(&mut self, until: Tick) {
+        self.paused_until = until;
+    }
+
+    /// Changes the parameters. What was spent stays spent, a client keeps what its bucket still holds, and buckets grow as the rate
+    /// gives. A larger reserve is full at once.
+    fn retune(&mut self, share: GuaranteedShare, now: Tick) {
+        self.settle(None, now);
+        let (old, new) = (self.share.cycle(), share.cycle());
+        self.rest = mul_div(self.rest, new.as_nanos(), old.as_nanos()).0;
+        self.share = share;
+        self.seat_others();
+    }
+
+    /// What a client has and has used. A cycle is one since the limit is used.
+    fn client(&self, slot: u32) -> ClientShare {
+        let mut client = self.clients[slot as usize];
+        client.enter_cycle(self.borrowers.generation());
+        let size = self.quota(slot).permits;
+        ClientShare {
+            size,
+            demand: client.demand,
+            used: client.used,
+            refused: client.refused,
+            waiting: client.waiting,
+            lent: 0,
+            borrowed: client.used.saturating_sub(size),
+            requests_passed: client.passed,
+            requests_refused: client.turned_away,
+        }
+    }
+
+    /// In no order.
+    fn slots(&self) -> &[u32] {
+        &self.order
+    }
+
+    /// Since one is forgotten, the shares of the others are larger.
+    fn lets_earlier(&mut self) -> bool {
+        mem::take(&mut self.has_forgotten)
+    }
+
+    /// What a client has left, if there is no pause: it is unused when its bucket is full.
+    fn status(&self, slot: u32, now: Tick) -> Status {
+        let weight = self.weight_of(slot);
+        let missing = weight * self.depth - self.level(slot);
+        let full_at = self.tick_of(self.clock + div_ceil(missing, weight));
+        Status::new(Some(self.quota(slot)), self.room(slot), full_at.since(now))
+    }
+
+    /// When a request behind others of its client that cost `queued` may pass, at the earliest: if the client has the whole rate.
+    fn open_behind(&self, slot: u32, queued: u64, cost: u32, now: Tick) -> Tick {
+        let alone = self.peek(slot, cost, now).retry_in().unwrap_or_default();
+        let together = PERMIT * i128::from(queued.saturating_add(cost.into()));
+        let missing = together - self.level(slot) - self.pool;
+        now.after(alone).max(self.given_at(missing - self.carry))
+    }
+}
+
+impl Buckets {
+    /// The share of a client in a cycle, rounded down.
+    fn quota(&self, slot: u32) -> Quota {
+        let weight = u128::from(self.clients[slot as usize].terms.weight());
+        let permits = u128::from(self.share.capacity()) * weight / u128::from(self.weight.max(1));
+        Quota {
+            permits: u32::try_from(permits).unwrap_or(u32::MAX),
+            window: self.share.cycle(),
+        }
+    }
+
+    /// How many requests of cost 1 would pass now, one after another.
+    fn room(&self, slot: u32) -> u32 {
+        let level = self.level(slot);
+        let most = self.usable(slot).max(self.pool - self.half_of_pool());
+        // A borrower may take as long as it has not taken more than that.
+        let permitted = if most < 0 {
+            level.div_euclid(PERMIT)
+        } else {
+            (level + most).div_euclid(PERMIT).max(0) + 1
+        };
+        let held = (level + self.pool).div_euclid(PERMIT);
+        u32::try_from(held.min(permitted).max(0)).unwrap_or(u32::MAX)
+    }
+
+    /// Goes on to `now`, and settles some of the buckets that have filled, and that of the client.
+    fn settle(&mut self, client: Option<u32>, now: Tick) {
+        let before = self.pool;
+        if now > self.now {
+            self.rise(now);
+        }
+        self.overflow();
+        if let Some(slot) = client {
+            self.settle_client(slot);
+            self.clients[slot as usize].asked_at = self.now;
+        }
+        self.cut();
+        self.borrowers.advance(self.now, self.share.cycle());
+        self.borrowers.release(self.pool - before);
+    }
+
+    /// Adds what the rate gives until `now`.
+    fn rise(&mut self, now: Tick) {
+        let elapsed = now.since(self.now).as_nanos();
+        self.now = now;
+        let parts = elapsed * PERMIT.unsigned_abs() * u128::from(self.share.capacity());
+        let (units, rest) = div_rem(parts + self.rest, self.share.cycle().as_nanos());
+        self.rest = rest;
+        self.carry = (self.carry).saturating_add(i128::try_from(units).unwrap_or(i128::MAX));
+        if self.weight == 0 {
+            self.pool = self.pool.saturating_add(mem::take(&mut self.carry));
+        } else {
+            let steps = div_floor(self.carry, self.weight.into());
+            self.carry -= steps * i128::from(self.weight);
+            // What comes after all are full is lost.
+            self.clock += steps.min(MOST_STEPS);
+        }
+    }
+
+    /// Lets what full buckets have no room for flow into the pool. In which order they became full does not matter, since nothing was
+    /// taken meanwhile.
+    fn overflow(&mut self) {
+        let mark = self.mark.max(self.clock - self.depth);
+        let overflow = i128::from(self.full).saturating_mul(mark - self.mark);
+        self.pool = self.pool.saturating_add(overflow);
+        self.mark = mark;
+        for _ in 0..SETTLED {
+            let Some((at, slot)) = self.filling.first().copied() else {
+                break;
+            };
+            if at > mark {
+                break;
+            }
+            self.settle_client(slot);
+            let client = &self.clients[slot as usize];
+            if !client.is_full {
+                // It has spent since it was queued.
+                let fills_at = self.fills_at(slot);
+                self.queue(slot, fills_at);
+            }
+        }
+    }
+
+    /// Lets one bucket overflow that has filled.
+    fn settle_client(&mut self, slot: u32) {
+        let overflow = self.risen(slot) - self.room_of(slot);
+        let client = &mut self.clients[slot as usize];
+        if !client.is_full && overflow >= 0 {
+            client.is_full = true;
+            self.filling.remove(&(client.fills_at, slot));
+            self.full += u64::from(client.terms.weight());
+            self.pool = self.pool.saturating_add(overflow);
+        }
+    }
+
+    /// A bucket that is not full has another place among such.
+    fn queue(&mut self, slot: u32, fills_at: i128) {
+        let client = &mut self.clients[slot as usize];
+        self.filling.remove(&(client.fills_at, slot));
+        self.filling.insert((fills_at, slot));
+        client.fills_at = fills_at;
+    }
+
+    fn cut(&mut self) {
+        self.pool = self.pool.clamp(0, self.most_pooled());
+    }
+
+    /// What the pool holds; without clients, the content of the buckets too.
+    fn most_pooled(&self) -> i128 {
+        let buckets = if self.weight == 0 { self.buckets() } else { 0 };
+        i128::from(self.share.pool()) * PERMIT + buckets
+    }
+
+    fn half_of_pool(&self) -> i128 {
+        (i128::from(self.share.pool()) * PERMIT + 1) / 2
+    }
+
+    /// What all buckets hold together.
+    fn buckets(&self) -> i128 {
+        let parts = i128::from(self.share.capacity()) * i128::from(self.share.depth()) * PERMIT;
+        div_ceil(parts, WHOLE.into())
+    }
+
+    /// Makes the depth that of the present weights. The bucket of the smallest weight holds the least. It shrinks at once, and grows as
+    /// the clock rises.
+    fn resize(&mut self) {
+        if self.weight == 0 {
+            // As deep as can be, so that the first client makes it smaller.
+            self.depth = MOST_STEPS;
+            return;
+        }
+        let smallest = self.weights.first_key_value();
+        let least = i128::from(self.share.least()) * PERMIT;
+        let least = smallest.map_or(0, |(weight, _)| div_ceil(least, (*weight).into()));
+        self.depth = div_ceil(self.buckets(), self.weight.into()).max(least);
+    }
+
+    /// Keeps full what no client has of the reserve. The pool pays, and gets what a client takes over.
+    fn keep_reserve(&mut self) {
+        let vacant = u64::from(self.share.reserve()).saturating_sub(self.own);
+        let given = i128::from(self.vacant) - i128::from(vacant);
+        self.pool += given * (self.clock - self.mark);
+        self.weight = self.weight - self.vacant + vacant;
+        self.full = self.full - self.vacant + vacant;
+        self.vacant = vacant;
+    }
+
+    /// Beside a reserve all others together are there from the start.
+    fn seat_others(&mut self) {
+        self.keep_reserve();
+        self.resize();
+        self.overflow();
+        let terms = self.share.terms_of_others();
+        if self.clients[OVERFLOW as usize].is_known {
+            self.set_terms(OVERFLOW, terms);
+        } else if self.share.reserve() > 0 {
+            self.add(OVERFLOW, terms);
+        }
+        self.cut();
+    }
+
+    fn add(&mut self, slot: u32, terms: ClientTerms) {
+        self.clients[slot as usize] = Client {
+            terms,
+            is_known: true,
+            place: u32::try_from(self.order.len()).unwrap_or(u32::MAX),
+            asked_at: self.now,
+            ..Client::FREE
+        };
+        self.order.push(slot);
+        self.idle.push_back((self.now, slot));
+        self.enter(slot, None);
+    }
+
+    /// What a forgotten client had goes to the pool, and what that has no room for to the full buckets, which are to grow.
+    fn forget(&mut self, slot: u32) {
+        self.has_forgotten = true;
+        self.pool += self.exit(slot);
+        self.resize();
+        self.overflow();
+        if self.full > 0 {
+            let excess = (self.pool - self.most_pooled()).max(0);
+            let room = self.depth - (self.clock - self.mark);
+            let growth = room.min(div_floor(excess, self.full.into()));
+            self.mark -= growth;
+            self.pool -= growth * i128::from(self.full);
+        }
+        self.cut();
+        if self.weight == 0 {
+            self.mark = self.clock - self.depth;
+        }
+        let client = mem::replace(&mut self.clients[slot as usize], Client::FREE);
+        self.order.swap_remove(client.place as usize);
+        if let Some(moved) = self.order.get(client.place as usize) {
+            self.clients[*moved as usize].place = client.place;
+        }
+        self.forgotten.push(slot);
+    }
+
+    /// Counts the weight of a client in. Its bucket gets what it had, or if it is new, as much as the pool has.
+    fn enter(&mut self, slot: u32, had: Option<i128>) {
+        let terms = self.clients[slot as usize].terms;
+        if terms.has_own_share() {
+            self.own += u64::from(terms.weight());
+        } else if slot != OVERFLOW {
+            self.bounded += 1;
+        }
+        self.keep_reserve();
+        self.weight += u64::from(terms.weight());
+        *self.weights.entry(terms.weight()).or_default() += 1;
+        self.resize();
+        self.overflow();
+        let has = had.unwrap_or_else(|| mem::take(&mut self.pool));
+        let level = has.min(self.room_of(slot));
+        self.pool += has - level;
+        self.full += u64::from(terms.weight());
+        self.clients[slot as usize].is_full = true;
+        self.set_level(slot, level);
+        self.cut();
+    }
+
+    /// Counts the weight of a client out, and returns what its bucket has.
+    fn exit(&mut self, slot: u32) -> i128 {
+        self.settle_client(slot);
+        let level = self.level(slot);
+        let client = &mut self.clients[slot as usize];
+        let weight = client.terms.weight();
+        self.borrowers.dismiss(&mut client.borrower, weight);
+        if client.is_full {
+            self.full -= u64::from(weight);
+        } else {
+            self.filling.remove(&(client.fills_at, slot));
+        }
+        if client.terms.has_own_share() {
+            self.own -= u64::from(weight);
+        } else if slot != OVERFLOW {
+            self.bounded -= 1;
+        }
+        self.weight -= u64::from(weight);
+        let alike = self.weights.get_mut(&weight).map_or(0, |alike| {
+            *alike -= 1;
+            *alike
+        });
+        if alike == 0 {
+            self.weights.remove(&weight);
+        }
+        self.keep_reserve();
+        level
+    }
+
+    fn weight_of(&self, slot: u32) -> i128 {
+        self.clients[slot as usize].terms.weight().into()
+    }
+
+    /// What the bucket of a client has room for now.
+    fn room_of(&self, slot: u32) -> i128 {
+        self.weight_of(slot) * (self.clock - self.mark)
+    }
+
+    /// What the bucket of a client that is not full would hold, were it large enough.
+    fn risen(&self, slot: u32) -> i128 {
+        let client = &self.clients[slot as usize];
+        client.level + i128::from(client.terms.weight()) * (self.clock - client.as_of)
+    }
+
+    /// What the bucket of a client holds. A debt is below zero.
+    fn level(&self, slot: u32) -> i128 {
+        let room = self.room_of(slot);
+        if self.clients[slot as usize].is_full {
+            return room;
+        }
+        self.risen(slot).min(room)
+    }
+
+    /// The mark at which a bucket is full that is not.
+    fn fills_at(&self, slot: u32) -> i128 {
+        let missing = self.room_of(slot) - self.risen(slot);
+        self.mark + div_ceil(missing, self.weight_of(slot))
+    }
+
+    fn set_level(&mut self, slot: u32, level: i128) {
+        let (clock, room) = (self.clock, self.room_of(slot));
+        let client = &mut self.clients[slot as usize];
+        (client.level, client.as_of) = (level, clock);
+        if client.is_full && level < room {
+            client.is_full = false;
+            self.full -= u64::from(client.terms.weight());
+            let fills_at = self.fills_at(slot);
+            self.queue(slot, fills_at);
+        } else if !client.is_full {
+            // Too early a place is put right when it is reached, too late a one would be missed.
+            let fills_at = self.fills_at(slot);
+            if fills_at < self.clients[slot as usize].fills_at {
+                self.queue(slot, fills_at);
+            }
+            self.settle_client(slot);
+        }
+    }
+
+    /// The most that the bucket of a client and the pool ever hold together.
+    fn most_held(&self, slot: u32) -> i128 {
+        self.weight_of(slot) * self.depth + self.most_pooled()
+    }
+
+    fn usable(&self, slot: u32) -> i128 {
+        let client = &self.clients[slot as usize];
+        let least = 4 * PERMIT * i128::from(self.share.least());
+        let weight = client.terms.weight();
+        (self.borrowers).usable(&client.borrower, weight, self.pool, least)
+    }
+
+    /// Whether a borrower is not ahead of the others, or the pool at least half full. The borrower competes from now on.
+    fn may_borrow(&mut self, slot: u32) -> bool {
+        let usable = self.usable(slot);
+        let client = &mut self.clients[slot as usize];
+        let weight = client.terms.weight();
+        self.borrowers.ask(&mut client.borrower, weight, usable);
+        usable >= 0 || self.pool >= self.half_of_pool()
+    }
+
+    /// What the pool has to hold until a client may borrow, if no others ask.
+    fn least_pool(&self, slot: u32) -> i128 {
+        let client = &self.clients[slot as usize];
+        let weight = client.terms.weight();
+        let missing = self.borrowers.missing(&client.borrower, weight);
+        if missing == 0 || self.borrowers.others(&client.borrower, weight) == 0 {
+            return 0;
+        }
+        self.half_of_pool().min(self.pool + missing)
+    }
+
+    /// Takes what the level of a client falls short of, as far as the pool lends it.
+    fn take(&mut self, slot: u32, level: i128, borrowed: i128) {
+        if borrowed > 0 {
+            self.pool -= borrowed;
+            let client = &mut self.clients[slot as usize];
+            self.borrowers.lend(&mut client.borrower, borrowed);
+        }
+        self.set_level(slot, (level + borrowed).max(-MOST_OWED));
+    }
+
+    /// The counts of a client in the present cycle.
+    fn counts(&mut self, slot: u32) -> &mut Client {
+        let client = &mut self.clients[slot as usize];
+        client.enter_cycle(self.borrowers.generation());
+        client
+    }
+
+    fn count(&mut self, slot: u32, cost: u32) {
+        let client = self.counts(slot);
+        client.used = client.used.saturating_add(cost);
+        client.passed = client.passed.saturating_add(1);
+    }
+
+    /// The decision on a request that does not pass now.
+    fn refusal(&self, slot: u32, units: i128, now: Tick) -> Decision {
+        let most = self.most_held(slot);
+        if units > most {
+            let capacity = u32::try_from(div_floor(most, PERMIT)).unwrap_or(u32::MAX);
+            return Decision::Never { capacity };
+        }
+        let open_at = self.opens_at(slot, units).max(self.paused_until);
+        Decision::Wait {
+            retry_in: open_at.since(now).max(Duration::from_nanos(1)),
+        }
+    }
+
+    /// When a request passes if no others ask. With many buckets that are not full, or when other borrowers stop competing before, an
+    /// earlier instant, at which it has to ask again.
+    fn opens_at(&self, slot: u32, units: i128) -> Tick {
+        let least = self.least_pool(slot);
+        let open_at = self.holds_at(slot, units, least);
+        let ends_at = self.borrowers.ends_at();
+        if least == 0 || open_at <= ends_at {
+            return open_at;
+        }
+        self.holds_at(slot, units, 0).max(ends_at)
+    }
+
+    /// When the bucket of a client and the pool together hold so many units, and the pool at least `least` if it has to lend; or when
+    /// many more buckets are full. Both contents are linear between the instants at which a bucket fills.
+    fn holds_at(&self, slot: u32, units: i128, least: i128) -> Tick {
+        let weight = self.weight_of(slot);
+        let (mut clock, mut mark, mut pool) = (self.clock, self.mark, self.pool);
+        let (mut level, mut full) = (self.level(slot), i128::from(self.full));
+        let mut fillings = self.fillings();
+        let mut next = fillings.next();
+        for _ in 0..=SETTLED + 1 {
+            let until_full = next.map_or(i128::MAX, |(at, _)| (at - mark).max(0));
+            // Buckets overflow when they have grown to their depth.
+            let growth = mark + self.depth - clock;
+            let grows = growth > 0 && until_full > 0;
+            let length = if grows { growth } else { until_full };
+            let is_full = !grows && level >= weight * (clock - mark);
+            let rise = if is_full { 0 } else { weight };
+            let inflow = if grows { 0 } else { full };
+            let own = steps_to(units - level, rise);
+            let held = steps_to(units - level - pool, rise + inflow)
+                .max(steps_to(units - level - self.most_pooled(), rise))
+                .max(steps_to(least - pool, inflow));
+            if own.min(held) <= length {
+                return self.tick_of(clock.saturating_add(own.min(held)));
+            }
+            clock += length;
+            level += rise * length;
+            if !grows {
+                mark += length;
+                pool += inflow * length;
+                if let Some((_, filled)) = next {
+                    full += self.weight_of(filled);
+                    pool += self.risen(filled) - self.weight_of(filled) * (self.clock - mark);
+                    level = level.min(weight * (clock - mark));
+                }
+                next = fillings.next();
+            }
+        }
+        self.tick_of(clock)
+    }
+
+    /// The marks at which buckets will be full, in order.
+    fn fillings(&self) -> impl Iterator<Item = (i128, u32)> + '_ {
+        let mut queued = self.filling.iter().copied().peekable();
+        let mut next = BinaryHeap::new();
+        iter::from_fn(move || {
+            let is_first = |next: &BinaryHeap<Reverse<(i128, u32)>>, at| {
+                next.peek().is_some_and(|Reverse((first, _))| *first <= at)
+            };
+            while let Some((_, slot)) = queued.next_if(|(at, _)| !is_first(&next, *at)) {
+                next.push(Reverse((self.fills_at(slot), slot)));
+            }
+            next.pop().map(|Reverse(filling)| filling)
+        })
+    }
+
+    /// When the clock is there.
+    fn tick_of(&self, clock: i128) -> Tick {
+        let steps = clock - self.clock;
+        self.given_at(steps.saturating_mul(self.weight.into()) - self.carry)
+    }
+
+    /// When the rate will have given so many units.
+    fn given_at(&self, units: i128) -> Tick {
+        let units = u128::try_from(units).unwrap_or(0);
+        let rate = PERMIT.unsigned_abs() * u128::from(self.share.capacity());
+        // A product that is too large is more nanoseconds than a tick has.
+        let nanos = units
+            .checked_mul(self.share.cycle().as_nanos())
+            .map_or(u128::MAX, |parts| {
+                parts.saturating_sub(self.rest).div_ceil(rate)
+            });
+        self.now.after(saturating_duration(nanos))
+    }
+}
+
+impl Client {
+    /// A slot that is not in use.
+    const FREE: Self = Self {
+        terms: ClientTerms::new(),
+        is_known: false,
+        is_full: true,
+        level: 0,
+        as_of: 0,
+        fills_at: 0,
+        borrower: Borrower::NEW,
+        place: 0,
+        asked_at: Tick::ZERO,
+        waiting: 0,
+        cycle: 0,
+        demand: 0,
+        used: 0,
+        refused: 0,
+        passed: 0,
+        turned_away: 0,
+    };
+
+    /// Begins to count anew in another cycle.
+    fn enter_cycle(&mut self, cycle: u64) {
+        if self.cycle == cycle {
+            return;
+        }
+        let asked = self.refused.saturating_add(self.used.into());
+        let follows = self.cycle + 1 == cycle;
+        self.demand = if follows {
+            u32::try_from(asked).unwrap_or(u32::MAX)
+        } else {
+            0
+        };
+        (self.cycle, self.used, self.refused) = (cycle, 0, 0);
+    }
+}
+
+/// How many steps of `rise` give what is missing, if any do.
+fn steps_to(missing: i128, rise: i128) -> i128 {
+    match (missing, rise) {
+        (..=0, _) => 0,
+        (_, 0) => i128::MAX,
+        _ => div_ceil(missing, rise),
+    }
+}
+
+/// The quotient, rounded up; `b` is above 0.
+fn div_ceil(a: i128, b: i128) -> i128 {
+    div_floor(a + b - 1, b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const MILLI: u64 = 1_000_000;
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    fn wait(nanos: u64) -> Decision {
+        Decision::Wait {
+            retry_in: Duration::from_nanos(nanos),
+        }
+    }
+
+    fn weighing(weight: u32) -> ClientTerms {
+        ClientTerms::new().try_with_weight(weight).unwrap()
+    }
+
+    /// Buckets of this many equal clients, from 0 on.
+    fn buckets(share: GuaranteedShare, clients: u32) -> Buckets {
+        let mut buckets = Buckets::new(share, at(0));
+        for slot in 1..=clients {
+            assert_eq!(buckets.join(ClientTerms::new()), slot);
+        }
+        buckets
+    }
+
+    /// Asks for permits one by one. What does not pass is refused. How many pass?
+    fn ask(buckets: &mut Buckets, slot: u32, permits: u32, now: u64) -> u32 {
+        let _ = buckets.advance(at(now));
+        let passes = |buckets: &mut Buckets| {
+            let passes = buckets.decide(slot, 1, at(now)).is_pass();
+            if !passes {
+                buckets.refuse(slot, 1);
+            }
+            passes
+        };
+        (0..permits).map(|_| u32::from(passes(buckets))).sum()
+    }
+
+    #[test]
+    fn a_client_alone_has_the_rate_and_the_pool() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 1);
+        assert_eq!(ask(&mut buckets, 1, 60, 0), 50);
+        assert_eq!(buckets.decide(1, 1, at(0)), wait(25 * MILLI));
+        assert_eq!(
+            buckets.decide(1, 51, at(0)),
+            Decision::Never { capacity: 50 }
+        );
+        assert_eq!(buckets.decide(1, 0, at(0)), Decision::Pass);
+        assert_eq!(ask(&mut buckets, 1, 60, 500 * MILLI), 20);
+        let report = buckets.client(1);
+        assert_eq!((report.size, report.used, report.refused), (40, 70, 50));
+        assert_eq!((report.requests_passed, report.requests_refused), (70, 50));
+    }
+
+    #[test]
+    fn a_bucket_is_for_its_client_whatever_others_ask() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 4);
+        assert_eq!(ask(&mut buckets, 1, 99, 0), 20, "its own 10, and the pool");
+        for slot in 2..=4 {
+            assert_eq!(ask(&mut buckets, slot, 99, 0), 10);
+        }
+        assert_eq!(buckets.decide(2, 1, at(0)), wait(100 * MILLI));
+        // After a second the others have 10 again, and client 1 has not taken any of theirs.
+        for now in (0..=1_000).step_by(50) {
+            let _ = ask(&mut buckets, 1, 99, now * MILLI);
+        }
+        for slot in 2..=4 {
+            assert_eq!(ask(&mut buckets, slot, 99, 1_000 * MILLI), 10);
+        }
+    }
+
+    #[test]
+    fn what_overflows_full_buckets_can_be_borrowed() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 4);
+        assert_eq!(ask(&mut buckets, 1, 99, 0), 20);
+        // 3 of 4 are full, and one asks for all.
+        let passed = (1..=2_000).map(|now| ask(&mut buckets, 1, 3, now * MILLI));
+        assert_eq!(passed.sum::<u32>(), 80);
+    }
+
+    #[test]
+    fn buckets_and_rates_are_in_proportion_to_weights() {
+        let mut buckets = Buckets::new(GuaranteedShare::new(40, SECOND), at(0));
+        let slots = [1, 3, 4].map(|weight| buckets.join(weighing(weight)));
+        assert_eq!(slots, [1, 2, 3]);
+        let passed = slots.map(|slot| ask(&mut buckets, slot, 99, 0));
+        assert_eq!(passed, [15, 15, 20], "the first has 5, and the pool of 10");
+        let passed = slots.map(|slot| ask(&mut buckets, slot, 99, 800 * MILLI));
+        assert_eq!(passed, [4, 12, 16]);
+    }
+
+    #[test]
+    fn the_smallest_bucket_holds_the_least_whatever_the_scale_of_the_weights() {
+        for scale in [1, 7, 1_000] {
+            let share = GuaranteedShare::new(2, SECOND).try_with_least(3).unwrap();
+            let mut buckets = Buckets::new(share, at(0));
+            let small = buckets.join(weighing(scale));
+            let large = buckets.join(weighing(4 * scale));
+            let held = [small, large].map(|slot| buckets.weight_of(slot) * buckets.depth / PERMIT);
+            assert_eq!(held, [3, 12]);
+            assert_eq!(ask(&mut buckets, small, 3, 9_000 * MILLI), 3);
+        }
+    }
+
+    #[test]
+    fn a_newcomer_starts_with_what_others_let_go_and_the_pool() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 1);
+        assert_eq!(buckets.join(ClientTerms::new()), 2);
+        assert_eq!(
+            [1, 2].map(|slot| buckets.status(slot, at(0)).remaining),
+            [30, 30]
+        );
+        assert_eq!(ask(&mut buckets, 1, 99, 0), 30);
+        assert_eq!(ask(&mut buckets, 2, 5, 0), 5);
+        assert_eq!(buckets.join(ClientTerms::new()), 3);
+        // The bucket of client 2 has still 15 and holds 13 1/3 now, and 1 2/3 are left.
+        assert_eq!(ask(&mut buckets, 3, 99, 0), 1);
+        assert_eq!(ask(&mut buckets, 2, 99, 0), 13);
+        assert_eq!(ask(&mut buckets, 3, 99, 3_000 * MILLI), 23);
+    }
+
+    #[test]
+    fn a_client_is_forgotten_when_it_is_idle_and_full() {
+        let share = GuaranteedShare::new(40, SECOND)
+            .try_forgetting_after(2)
+            .unwrap();
+        let mut buckets = buckets(share, 3);
+        assert_eq!(ask(&mut buckets, 1, 1, 1_500 * MILLI), 1);
+        buckets.set_waiting(2, 1);
+        buckets.charge(3, 100, at(0));
+        assert!(buckets.advance(at(3_500 * MILLI)));
+        assert_eq!(buckets.forgotten(), [1]);
+        assert_eq!((buckets.lets_earlier(), buckets.slots().len()), (true, 2));
+        buckets.set_waiting(2, 0);
+        assert!(buckets.advance(at(60_000 * MILLI)));
+        let mut forgotten = buckets.forgotten();
+        forgotten.sort_unstable();
+        assert_eq!(forgotten, [2, 3]);
+        assert!(buckets.slots().is_empty());
+        assert!([1, 2, 3].contains(&buckets.join(ClientTerms::new())));
+        assert_eq!(buckets.pool, 10 * PERMIT, "what all had is there once");
+    }
+
+    #[test]
+    fn those_beyond_the_bound_share_one_bucket() {
+        let share = GuaranteedShare::new(40, SECOND)
+            .try_with_max_clients(1)
+            .unwrap();
+        let mut buckets = Buckets::new(share, at(0));
+        assert_eq!(buckets.join(ClientTerms::new()), 1);
+        assert!(!buckets.is_full());
+        assert_eq!(buckets.join(weighing(9)), OVERFLOW);
+        assert!(buckets.is_full());
+        assert_eq!(buckets.join(weighing(9)), OVERFLOW);
+        let own = ClientTerms::new().with_own_share(true);
+        assert_eq!(buckets.join(own), 2);
+        assert_eq!(buckets.slots(), [1, OVERFLOW, 2]);
+        assert_eq!(buckets.client(OVERFLOW).size, 13);
+    }
+
+    #[test]
+    fn permits_without_a_request_are_owed() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 4);
+        buckets.charge(1, 35, at(0));
+        // It had 10, and the pool 10. In 600 ms it has 6 more and the pool 10, which others let go.
+        assert_eq!(buckets.level(1), -15 * PERMIT);
+        assert_eq!(buckets.decide(1, 1, at(0)), wait(600 * MILLI));
+        assert_eq!(ask(&mut buckets, 2, 10, 600 * MILLI), 10, "no other pays");
+        assert_eq!(ask(&mut buckets, 1, 2, 600 * MILLI), 1);
+        assert_eq!(buckets.level(1), 0);
+    }
+
+    #[test]
+    fn what_is_given_back_fills_the_bucket_and_then_the_pool() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 4);
+        assert_eq!(ask(&mut buckets, 1, 99, 0), 20);
+        buckets.refund(1, 15, None, at(0));
+        assert_eq!(buckets.level(1), 10 * PERMIT);
+        assert_eq!(buckets.pool, 5 * PERMIT);
+        buckets.refund(OVERFLOW, 99, Some(at(0)), at(0));
+        assert_eq!(buckets.pool, 10 * PERMIT);
+        assert_eq!(buckets.client(1).used, 5);
+    }
+
+    #[test]
+    fn a_pause_holds_all_clients() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 2);
+        buckets.pause_until(at(50));
+        assert_eq!(buckets.peek(1, 1, at(20)), wait(30));
+        assert_eq!(buckets.decide(1, 1, at(20)), wait(30));
+        assert_eq!(buckets.decide(1, 0, at(20)), Decision::Pass);
+        assert_eq!(buckets.decide(2, 1, at(50)), Decision::Pass);
+    }
+
+    #[test]
+    fn a_request_behind_others_passes_with_the_whole_rate_at_the_earliest() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 4);
+        let behind =
+            |buckets: &Buckets, queued| buckets.open_behind(1, queued, 1, at(0)).as_nanos();
+        assert_eq!(behind(&buckets, 19), 0);
+        assert_eq!(ask(&mut buckets, 1, 99, 0), 20);
+        // The buckets of the others overflow.
+        assert_eq!(behind(&buckets, 0), 25 * MILLI);
+        assert_eq!(behind(&buckets, 99), 2_500 * MILLI);
+        assert_eq!(ask(&mut buckets, 2, 1, 0) + ask(&mut buckets, 3, 1, 0), 2);
+        assert_eq!(behind(&buckets, 0), 50 * MILLI);
+        assert_eq!(behind(&buckets, 99), 2_500 * MILLI);
+    }
+
+    #[test]
+    fn the_largest_numbers_and_times_do_not_overflow() {
+        for cycle in [Duration::from_nanos(1), SECOND, Duration::MAX] {
+            for least in [1, u32::MAX] {
+                let share = GuaranteedShare::new(u32::MAX, cycle)
+                    .try_with_depth(1_000_000)
+                    .unwrap()
+                    .try_with_least(least)
+                    .unwrap();
+                let reserve = share.try_with_reserve(9_999).unwrap();
+                let mut buckets = Buckets::new(share, at(0));
+                for now in [0, 50, 51, u64::MAX - 1, u64::MAX, 0, u64::MAX] {
+                    let _ = buckets.advance(at(now));
+                    let _ = buckets.forgotten();
+                    for own in [true, false] {
+                        let slot = buckets.join(weighing(u32::MAX).with_own_share(own));
+                        for cost in [1, u32::MAX, u32::MAX - 1, 7] {
+                            let _ = buckets.decide(slot, cost, at(now));
+                            buckets.refuse(slot, cost);
+                            let _ = buckets.peek(slot, cost, at(now));
+                        }
+                        for _ in 0..5 {
+                            buckets.charge(slot, u32::MAX, at(now));
+                        }
+                        let _ = buckets.decide(slot, 1, at(now));
+                        let _ = buckets.open_behind(slot, u64::MAX, u32::MAX, at(now));
+                        buckets.refund(slot, u32::MAX, None, at(now));
+                        let _ = buckets.status(slot, at(now));
+                        buckets.set_terms(slot, weighing(1).with_own_share(own));
+                        buckets.retune(if own { reserve } else { share }, at(now));
+                        assert!(buckets.pool <= buckets.most_pooled());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same rule, with a walk over all clients at each step.
+    #[derive(Clone)]
+    struct Model {
+        share: GuaranteedShare,
+        now: u64,
+        /// In parts of a cycle.
+        rest: i128,
+        carry: i128,
+        depth: i128,
+        pool: i128,
+        seats: BTreeMap<u32, Seat>,
+        generation: u64,
+        ends_at: u64,
+        /// What a borrower of weight 1 was credited with in this generation and in the last one.
+        credited: [i128; 2],
+        credit_carry: i128,
+    }
+
+    #[derive(Clone, Copy)]
+    struct Seat {
+        weight: i128,
+        is_own: bool,
+        level: i128,
+        credit: i128,
+        /// The generation in which it last wanted to borrow.
+        asked: u64,
+    }
+
+    impl Model {
+        fn new(share: GuaranteedShare) -> Self {
+            let mut model = Self {
+                share,
+                now: 0,
+                rest: 0,
+                carry: 0,
+                depth: 0,
+                pool: 0,
+                seats: BTreeMap::new(),
+                generation: 9,
+                ends_at: share.cycle().as_nanos().try_into().unwrap(),
+                credited: [0; 2],
+                credit_carry: 0,
+            };
+            model.pool = model.pool_size() + model.all_buckets();
+            if share.reserve() > 0 {
+                model.depth = model.target();
+                model.pool -= model.vacant() * model.depth;
+                model.join(OVERFLOW, 10_000 - share.reserve(), false);
+            }
+            model
+        }
+
+        fn pool_size(&self) -> i128 {
+            let quarter = i128::from(self.share.capacity() / 4);
+            quarter.max(4 * i128::from(self.share.least())) * PERMIT
+        }
+
+        fn all_buckets(&self) -> i128 {
+            let all = i128::from(self.share.capacity()) * i128::from(self.share.depth()) * PERMIT;
+            (all + 9_999) / 10_000
+        }
+
+        fn vacant(&self) -> i128 {
+            let own = self.seats.values().filter(|seat| seat.is_own);
+            let own: i128 = own.map(|seat| seat.weight).sum();
+            (i128::from(self.share.reserve()) - own).max(0)
+        }
+
+        fn weight(&self) -> i128 {
+            self.vacant() + self.seats.values().map(|seat| seat.weight).sum::<i128>()
+        }
+
+        fn target(&self) -> i128 {
+            let up = |a: i128, b: i128| (a + b - 1) / b;
+            let smallest = self.seats.values().map(|seat| seat.weight).min();
+            let least = i128::from(self.share.least()) * PERMIT;
+            let least = smallest.map_or(0, |weight| up(least, weight));
+            up(self.all_buckets(), self.weight().max(1)).max(least)
+        }
+
+        /// The buckets shrink, if they have to, and what they have no room for flows out.
+        fn shrink(&mut self) {
+            let depth = self.depth.min(self.target());
+            self.pool += self.vacant() * (self.depth - depth);
+            self.depth = depth;
+            for seat in self.seats.values_mut() {
+                let over = (seat.level - seat.weight * depth).max(0);
+                seat.level -= over;
+                self.pool += over;
+            }
+        }
+
+        fn cut(&mut self) {
+            let most = if self.weight() == 0 {
+                self.all_buckets()
+            } else {
+                0
+            };
+            self.pool = self.pool.clamp(0, self.pool_size() + most);
+        }
+
+        fn join(&mut self, slot: u32, weight: u32, is_own: bool) {
+            let weight = weight.into();
+            let (is_first, vacant) = (self.weight() == 0, self.vacant());
+            let seat = Seat {
+                weight,
+                is_own,
+                level: 0,
+                credit: 0,
+                asked: 0,
+            };
+            self.seats.insert(slot, seat);
+            if is_first {
+                self.depth = self.target();
+            } else {
+                self.pool += (vacant - self.vacant()) * self.depth;
+                self.shrink();
+            }
+            let room = weight * self.depth;
+            let seat = self.seats.get_mut(&slot).unwrap();
+            seat.level = room.min(self.pool);
+            self.pool -= seat.level;
+            self.cut();
+        }
+
+        fn leave(&mut self, slot: u32) {
+            let vacant = self.vacant();
+            let seat = self.seats.remove(&slot).unwrap();
+            assert_eq!(
+                seat.level,
+                seat.weight * self.depth,
+                "only a full bucket is forgotten"
+            );
+            self.pool += seat.level;
+            self.pool += (vacant - self.vacant()) * self.depth;
+            self.shrink();
+            let (full, target, depth) = (self.vacant(), self.target(), self.depth);
+            let is_full = |seat: &Seat| seat.level == seat.weight * depth;
+            let seats = self.seats.values().filter(|seat| is_full(seat));
+            let full = full + seats.map(|seat| seat.weight).sum::<i128>();
+            if full > 0 {
+                let excess = (self.pool - self.pool_size()).max(0);
+                let growth = (excess / full).min(target - depth);
+                self.depth += growth;
+                self.pool -= growth * full;
+                for seat in self.seats.values_mut().filter(|seat| is_full(seat)) {
+                    seat.level += growth * seat.weight;
+                }
+            }
+            self.cut();
+        }
+
+        fn set_weight(&mut self, slot: u32, weight: u32) {
+            let seat = self.seats.get_mut(&slot).unwrap();
+            if seat.weight != i128::from(weight) {
+                // It competes again when it asks.
+                (seat.weight, seat.asked) = (weight.into(), seat.asked.min(1));
+            }
+            self.shrink();
+            self.cut();
+        }
+
+        fn retune(&mut self, share: GuaranteedShare, now: u64) {
+            self.settle(now);
+            self.share = share;
+            self.shrink();
+            self.cut();
+        }
+
+        /// Goes on to `now`, and returns what each unit of weight was given.
+        fn settle(&mut self, now: u64) -> i128 {
+            let cycle = i128::try_from(self.share.cycle().as_nanos()).unwrap();
+            if now <= self.now {
+                return 0;
+            }
+            let elapsed = i128::from(now - mem::replace(&mut self.now, now));
+            self.rest += elapsed * i128::from(self.share.capacity()) * PERMIT;
+            self.carry += self.rest / cycle;
+            self.rest %= cycle;
+            let before = self.pool;
+            let weight = self.weight();
+            let mut steps = 0;
+            if weight == 0 {
+                self.pool += mem::take(&mut self.carry);
+            } else {
+                steps = self.carry / weight;
+                self.carry %= weight;
+                self.pool += self.vacant() * (steps - (self.target() - self.depth).min(steps));
+                self.depth = self.target().min(self.depth + steps);
+                for seat in self.seats.values_mut() {
+                    seat.level += seat.weight * steps;
+                }
+                let depth = self.depth;
+                for seat in self.seats.values_mut() {
+                    let over = (seat.level - seat.weight * depth).max(0);
+                    seat.level -= over;
+                    self.pool += over;
+                }
+            }
+            self.cut();
+            let cycle = u64::try_from(cycle).unwrap();
+            // After three cycles there are no borrowers.
+            let late = self.now.saturating_sub(self.ends_at) / cycle;
+            self.ends_at += late.saturating_sub(3) * cycle;
+            while self.now >= self.ends_at {
+                self.ends_at += cycle;
+                self.generation += 1;
+                let left = self
+                    .seats
+                    .values()
+                    .filter(|seat| seat.asked + 2 == self.generation);
+                let left = left.map(|seat| seat.credit).sum();
+                self.credit(left);
+                self.credited = [0, self.credited[0]];
+            }
+            self.credit(self.pool - before);
+            steps
+        }
+
+        fn competes(&self, seat: &Seat) -> bool {
+            seat.asked + 1 >= self.generation
+        }
+
+        fn competing(&self) -> i128 {
+            let seats = self.seats.values().filter(|seat| self.competes(seat));
+            seats.map(|seat| seat.weight).sum()
+        }
+
+        fn credit(&mut self, units: i128) {
+            let weight = self.competing();
+            if weight == 0 || units <= 0 {
+                return;
+            }
+            self.credit_carry += units;
+            let steps = self.credit_carry / weight;
+            self.credit_carry %= weight;
+            self.credited[0] += steps;
+            for seat in self.seats.values_mut().filter(|seat| seat.asked > 0) {
+                seat.credit += seat.weight * steps;
+            }
+        }
+
+        /// What it may take by its credit, if others compete.
+        fn usable(&self, slot: u32) -> Option<(i128, i128)> {
+            let seat = &self.seats[&slot];
+            let own = if self.competes(seat) { seat.weight } else { 0 };
+            if self.competing() == own {
+                return None;
+            }
+            let credit = if own > 0 {
+                seat.credit
+            } else {
+                seat.credit.min(0)
+            };
+            let recent = seat.weight * (self.credited[0] + self.credited[1]);
+            let most = recent.max(4 * i128::from(self.share.least()) * PERMIT);
+            Some((credit.min(most), credit - credit.min(most)))
+        }
+
+        fn may_borrow(&mut self, slot: u32) -> bool {
+            let (credit, excess) = self.usable(slot).unwrap_or((self.pool, 0));
+            let generation = self.generation;
+            let seat = self.seats.get_mut(&slot).unwrap();
+            (seat.credit, seat.asked) = (credit, generation);
+            self.credit(excess);
+            credit >= 0 || 2 * self.pool >= self.pool_size()
+        }
+
+        fn take(&mut self, slot: u32, cost: i128, is_charge: bool) -> bool {
+            let level = self.seats[&slot].level;
+            let missing = (cost - level).max(0);
+            let may_borrow = missing > 0 && self.may_borrow(slot);
+            let mut lent = if may_borrow {
+                missing.min(self.pool)
+            } else {
+                0
+            };
+            if lent < missing && !is_charge {
+                lent = 0;
+            }
+            let passes = lent == missing;
+            if passes || is_charge {
+                self.pool -= lent;
+                let seat = self.seats.get_mut(&slot).unwrap();
+                seat.level += lent - cost;
+                seat.credit -= lent;
+            }
+            passes
+        }
+
+        fn decide(&mut self, slot: u32, cost: u32, now: u64) -> bool {
+            self.settle(now);
+            self.take(slot, PERMIT * i128::from(cost), false)
+        }
+
+        fn refund(&mut self, slot: u32, cost: u32, now: u64) {
+            self.settle(now);
+            let depth = self.depth;
+            let seat = self.seats.get_mut(&slot).unwrap();
+            let level = seat.level + PERMIT * i128::from(cost);
+            seat.level = level.min(seat.weight * depth);
+            self.pool += level - seat.level;
+            self.cut();
+        }
+    }
+
+    /// Random requests and changes, to the buckets and to their model.
+    struct Trace {
+        buckets: Buckets,
+        model: Model,
+        random: fastrand::Rng,
+        now: u64,
+        /// For each client, the least of all windows: what its share gave in it, less what it used.
+        due: BTreeMap<u32, i128>,
+        /// When what passed, what buckets and pool held at most then, and all weights, since the last change that adds to that.
+        passed: Vec<(u64, i128, i128)>,
+        waits: usize,
+    }
+
+    impl Trace {
+        fn new(seed: u64) -> Self {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let cycle = [60, 1_000, 1_000_000_000][random.usize(..3)];
+            let share = Self::share(&mut random, Duration::from_nanos(cycle));
+            let share = if seed % 4 == 0 {
+                share.try_with_reserve(random.u32(1..10_000)).unwrap()
+            } else {
+                share.try_with_max_clients(random.u32(..9)).unwrap()
+            };
+            let buckets = Buckets::new(share, at(0));
+            let slots = buckets.slots().iter();
+            Self {
+                due: slots.map(|slot| (*slot, buckets.level(*slot))).collect(),
+                buckets,
+                model: Model::new(share),
+                random,
+                now: 0,
+                passed: Vec::new(),
+                waits: 0,
+            }
+        }
+
+        fn share(random: &mut fastrand::Rng, cycle: Duration) -> GuaranteedShare {
+            let most = [2, 12, 100][random.usize(..3)];
+            GuaranteedShare::new(random.u32(1..=most), cycle)
+                .try_with_depth([2_500, 10_000, 31_000][random.usize(..3)])
+                .unwrap()
+                .try_with_least(random.u32(1..4))
+                .unwrap()
+                .try_forgetting_after(random.u32(1..4))
+                .unwrap()
+        }
+
+        fn cycle(&self) -> u64 {
+            u64::try_from(self.buckets.share().cycle().as_nanos()).unwrap()
+        }
+
+        fn step(&mut self) {
+            let cycle = self.cycle();
+            let ahead = [0, 1, cycle / 40, cycle / 3, 9 * cycle];
+            let ahead = ahead[self.random.usize(..5).min(self.random.usize(..5))];
+            self.now += self.random.u64(..=ahead);
+            self.advance();
+            let slots = self.buckets.slots();
+            let slot = if slots.is_empty() || self.random.u8(..9) == 0 {
+                self.join()
+            } else {
+                slots[self.random.usize(..slots.len())]
+            };
+            for _ in 0..self.random.u32(1..9) {
+                self.ask(slot);
+                self.check();
+            }
+            match self.random.u8(..40) {
+                0 | 1 => self.set_weight(slot),
+                2 => self.retune(),
+                3 => self.charge(slot),
+                4 => self.refund(slot),
+                _ => {}
+            }
+            self.check();
+        }
+
+        fn advance(&mut self) {
+            self.settle();
+            // One is forgotten at a time, and those that are due at once in the order in which they asked.
+            let _ = self.buckets.advance(at(self.now));
+            for slot in self.buckets.forgotten() {
+                self.model.leave(slot);
+                self.due.remove(&slot);
+                self.limit_due();
+            }
+            self.check();
+        }
+
+        fn settle(&mut self) {
+            let steps = self.model.settle(self.now);
+            for (slot, due) in &mut self.due {
+                *due += self.model.seats[slot].weight * steps;
+            }
+            self.limit_due();
+        }
+
+        fn limit_due(&mut self) {
+            let target = self.model.target();
+            for (slot, due) in &mut self.due {
+                *due = (*due).min(self.model.seats[slot].weight * target);
+            }
+        }
+
+        fn join(&mut self) -> u32 {
+            let is_own = self.random.u8(..3) == 0;
+            let weight = [1, 2, 3, 700, 2_000][self.random.usize(..5)];
+            let slot = self.buckets.join(weighing(weight).with_own_share(is_own));
+            if !self.model.seats.contains_key(&slot) {
+                let weight = self.buckets.clients[slot as usize].terms.weight();
+                self.model.join(slot, weight, is_own);
+                self.due.insert(slot, self.model.seats[&slot].level);
+                self.limit_due();
+            }
+            slot
+        }
+
+        fn ask(&mut self, slot: u32) {
+            let most = [1, 3, 20][self.random.usize(..3)];
+            let cost = self.random.u32(1..=most);
+            let units = PERMIT * i128::from(cost);
+            self.buckets.settle(None, at(self.now));
+            let foreseen = self.buckets.peek(slot, cost, at(self.now));
+            let remaining = self.buckets.status(slot, at(self.now)).remaining;
+            let decision = self.buckets.decide(slot, cost, at(self.now));
+            assert_eq!(foreseen, decision);
+            self.settle();
+            let held = self.held();
+            let (level, pool) = (self.model.seats[&slot].level, self.model.pool);
+            let is_impossible = matches!(decision, Decision::Never { .. });
+            let passes = !is_impossible && self.model.decide(slot, cost, self.now);
+            assert_eq!(decision.is_pass(), passes);
+            if cost == 1 {
+                assert_eq!(passes, remaining > 0);
+            }
+            let due = self.due.get_mut(&slot).unwrap();
+            // Nobody pays for a neighbour.
+            assert!(passes || units > *due);
+            if passes {
+                *due -= units;
+                self.passed.push((self.now, units, held));
+                return;
+            }
+            // Nothing is wasted.
+            let is_ahead = || {
+                self.model
+                    .usable(slot)
+                    .is_some_and(|(credit, _)| credit < 0)
+            };
+            let is_low = 2 * pool < self.model.pool_size();
+            assert!(units > level + pool || is_low && is_ahead());
+            match decision {
+                Decision::Wait { retry_in } => self.check_wait(slot, cost, retry_in),
+                decision => {
+                    let most = self.model.seats[&slot].weight * self.model.target();
+                    let most = (most + self.model.pool_size()) / PERMIT;
+                    assert!(i128::from(cost) > most);
+                    let capacity = most.try_into().unwrap();
+                    assert_eq!(decision, Decision::Never { capacity });
+                }
+            }
+        }
+
+        /// The request passes then, and not a nanosecond earlier, unless other borrowers have to be looked at before.
+        fn check_wait(&mut self, slot: u32, cost: u32, retry_in: Duration) {
+            let told = self.now + u64::try_from(retry_in.as_nanos()).unwrap();
+            let passes = |now| self.model.clone().decide(slot, cost, now);
+            assert!(!passes(told - 1));
+            let has_rivals = self.model.usable(slot).is_some();
+            assert!(passes(told) || has_rivals && told >= self.model.ends_at);
+            if told - self.now < 40 {
+                assert!(!(self.now..told).any(passes));
+            } else {
+                let earlier = self.random.u64(self.now..told);
+                assert!(!passes(earlier));
+            }
+            self.waits += 1;
+        }
+
+        fn set_weight(&mut self, slot: u32) {
+            let terms = self.buckets.clients[slot as usize].terms;
+            let weight = self.random.u32(1..6);
+            if self.model.share.reserve() > 0 || slot == OVERFLOW {
+                return;
+            }
+            let terms = terms.try_with_weight(weight).unwrap();
+            self.buckets.set_terms(slot, terms);
+            self.model.set_weight(slot, weight);
+            self.limit_due();
+            self.begin_anew(slot, 0);
+        }
+
+        fn retune(&mut self) {
+            self.check_windows();
+            let share = Self::share(&mut self.random, self.model.share.cycle());
+            let share = if self.model.share.reserve() > 0 {
+                share.try_with_reserve(self.model.share.reserve()).unwrap()
+            } else {
+                share.try_with_max_clients(self.random.u32(..9)).unwrap()
+            };
+            self.buckets.retune(share, at(self.now));
+            self.settle();
+            self.model.retune(share, self.now);
+            self.limit_due();
+        }
+
+        fn charge(&mut self, slot: u32) {
+            let cost = self.random.u32(1..30);
+            self.buckets.charge(slot, cost, at(self.now));
+            self.settle();
+            let units = PERMIT * i128::from(cost);
+            self.model.take(slot, units, true);
+            *self.due.get_mut(&slot).unwrap() -= units;
+            self.check_windows();
+        }
+
+        fn refund(&mut self, slot: u32) {
+            let cost = self.random.u32(1..9);
+            self.buckets.refund(slot, cost, None, at(self.now));
+            self.settle();
+            self.model.refund(slot, cost, self.now);
+            self.begin_anew(slot, PERMIT * i128::from(cost));
+            self.check_windows();
+        }
+
+        /// What a client is due changes, and is not more than it has.
+        fn begin_anew(&mut self, slot: u32, units: i128) {
+            let level = self.model.seats[&slot].level;
+            let due = self.due.get_mut(&slot).unwrap();
+            *due = level.min(*due + units);
+        }
+
+        fn check(&self) {
+            assert_eq!(self.buckets.pool, self.model.pool);
+            assert_eq!(self.buckets.slots().len(), self.model.seats.len());
+            for (slot, seat) in &self.model.seats {
+                assert_eq!(self.buckets.level(*slot), seat.level);
+                let client = &self.buckets.clients[*slot as usize];
+                let credit = self
+                    .buckets
+                    .borrowers
+                    .credit(&client.borrower, client.terms.weight());
+                if self.model.competes(seat) {
+                    assert_eq!(credit, seat.credit);
+                }
+            }
+        }
+
+        /// The most that buckets and pool may hold, with what is on its way into the buckets.
+        fn held(&self) -> i128 {
+            let (weight, model) = (self.model.weight(), &self.model);
+            let buckets = model.all_buckets().max(weight * model.target());
+            buckets + model.pool_size() + weight + 1
+        }
+
+        /// No window has more than the rate and what was held when it began. Begins anew after a change that adds to it.
+        fn check_windows(&mut self) {
+            let cycle = i128::from(self.cycle());
+            for (first, (start, _, held)) in self.passed.iter().enumerate() {
+                let mut sum = 0;
+                for (now, units, _) in &self.passed[first..] {
+                    sum += units;
+                    let rate = i128::from(self.model.share.capacity()) * PERMIT;
+                    assert!((sum - held) * cycle <= rate * i128::from(now - start));
+                }
+            }
+            self.passed.clear();
+        }
+    }
+
+    #[test]
+    fn random_traces_keep_the_laws_and_agree_with_a_naive_model() {
+        let mut waits = 0;
+        for seed in 0..300 {
+            let mut trace = Trace::new(seed);
+            for _ in 0..100 {
+                trace.step();
+            }
+            trace.check_windows();
+            waits += trace.waits;
+        }
+        assert!(waits > 1_000, "{waits}");
+    }
+}

@@ -1,0 +1,321 @@
+use core::time::Duration;
+
+use crate::time::OutOfRange;
+
+use super::ClientTerms;
+use super::divide::WHOLE;
+use super::fair_share::MOST_CLIENTS;
+
+/// The parameters of a rate of which each client has a guaranteed share, while others borrow what it does not use.
+///
+/// Each client has a token bucket with its share of the rate by weight. What overflows a full bucket flows into one pool. A request
+/// takes from the bucket of its client, and what is missing from the pool. So a client that stays within its share never waits because
+/// of its neighbours, and no capacity is lost while any client wants it.
+///
+/// The module docs have [the rule](super#a-guaranteed-share) and its laws.
+///
+/// ```
+/// use paceline::fair::GuaranteedShare;
+/// use std::time::Duration;
+///
+/// // 100 permits a second. A client can save up half a second of its share.
+/// let share = GuaranteedShare::new(100, Duration::from_secs(1)).try_with_depth(5_000).unwrap();
+/// assert_eq!((share.capacity(), share.depth(), share.pool()), (100, 5_000, 25));
+/// ```
+///
+/// # Terms
+///
+/// Of the [`ClientTerms`] the weight counts, and whether a client has its own share. Bounds on lending and borrowing are ignored: a bucket
+/// lends only what overflows it, and a client borrows only what is in the pool.
+///
+/// # Window bound
+///
+/// At most C · T + S + B permits pass in a half-open window of T, wherever it begins, all clients together. C is the rate, S what all
+/// buckets hold and B what the pool holds: with the defaults C · T and 1.25 cycles of capacity. If a client would hold less than
+/// [`least`](Self::try_with_least), S is larger: `least` for each client of the smallest weight, and in proportion for the others.
+/// Permits that are charged, or given back after others passed, come on top.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[doc(alias("hierarchical token bucket", "HTB", "borrowing"))]
+pub struct GuaranteedShare {
+    capacity: u32,
+    cycle: Duration,
+    depth: u32,
+    least: u32,
+    reserve: u32,
+    max_clients: u32,
+    forgetting_after: u32,
+}
+
+impl GuaranteedShare {
+    /// A rate of `capacity` permits in each `cycle`.
+    ///
+    /// Defaults: all buckets together hold one cycle of the rate, each at least 1 permit; no reserve; 1,000 clients, of which one is
+    /// forgotten after 10 cycles without a request.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` or `cycle` is zero. [`try_new`](Self::try_new) returns an error instead.
+    #[must_use]
+    #[track_caller]
+    pub const fn new(capacity: u32, cycle: Duration) -> Self {
+        OutOfRange::or_panic(Self::try_new(capacity, cycle))
+    }
+
+    /// The same as [`new`](Self::new), for values from a configuration.
+    ///
+    /// ```
+    /// use paceline::fair::GuaranteedShare;
+    /// use std::time::Duration;
+    ///
+    /// let error = GuaranteedShare::try_new(0, Duration::from_secs(1)).unwrap_err();
+    /// assert_eq!(error.to_string(), "a guaranteed share needs a capacity of at least 1, got 0");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `capacity` or `cycle` is zero.
+    pub const fn try_new(capacity: u32, cycle: Duration) -> Result<Self, OutOfRange> {
+        let (parameter, message) = if capacity == 0 {
+            let message = "a guaranteed share needs a capacity of at least 1, got 0";
+            ("capacity", message)
+        } else if cycle.is_zero() {
+            let message = "a guaranteed share needs a cycle of at least 1 ns, got 0";
+            ("cycle", message)
+        } else {
+            return Ok(Self {
+                capacity,
+                cycle,
+                depth: WHOLE,
+                least: 1,
+                reserve: 0,
+                max_clients: 1_000,
+                forgetting_after: 10,
+            });
+        };
+        Err(OutOfRange::new(parameter, message))
+    }
+
+    /// Sets how much the bucket of a client holds: its share of the rate for this time, in ten-thousandths of a cycle. Default: 10,000,
+    /// one cycle.
+    ///
+    /// A deeper bucket bears larger bursts of its client, and lets more pass in a window. If clients use 80 % of their shares on
+    /// average, 60 requests a cycle, and come at random, then half a cycle refuses 1 of 1,000 requests, and one cycle none.
+    ///
+    /// # Errors
+    ///
+    /// If it is not from 1 to 1,000,000, 100 cycles.
+    pub const fn try_with_depth(mut self, ten_thousandths: u32) -> Result<Self, OutOfRange> {
+        self.depth = ten_thousandths;
+        let message = "a bucket holds from 1 to 1000000 ten-thousandths of a cycle";
+        let error = OutOfRange::new("ten_thousandths", message);
+        self.if_within(ten_thousandths, 1, 100 * WHOLE, error)
+    }
+
+    /// Sets the least that the bucket of a client holds, in permits. Default: 1.
+    ///
+    /// A bucket that holds less than the cost of a request guarantees nothing. Set it to the usual cost. A request of up to five times
+    /// this can pass however many clients there are.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero.
+    pub const fn try_with_least(mut self, permits: u32) -> Result<Self, OutOfRange> {
+        self.least = permits;
+        let error = OutOfRange::new("permits", "a bucket holds at least 1 permit");
+        self.if_within(permits, 1, u32::MAX, error)
+    }
+
+    /// Keeps this part of the rate, in ten-thousandths, for clients [with their own share](ClientTerms::with_own_share), from the start
+    /// and whether they ask or not. All other clients together have the rest. Each side borrows what the other does not use.
+    ///
+    /// The weight of a client with its own share is then its part of the rate, in ten-thousandths too. The others are one client: it sets
+    /// [`max_clients`](Self::try_with_max_clients) to 0. If the clients with their own share have a larger weight together than the
+    /// reserve, all parts shrink in proportion.
+    ///
+    /// Here payments have 20 % of the rate, whoever else floods, and others can borrow all of it:
+    ///
+    /// ```
+    /// use paceline::fair::{ClientTerms, GuaranteedShare};
+    /// use std::time::Duration;
+    ///
+    /// let share = GuaranteedShare::new(100, Duration::from_secs(1)).try_with_reserve(2_000).unwrap();
+    /// let terms_of = |class: &&str| match *class {
+    ///     "payments" => ClientTerms::new().with_own_share(true).try_with_weight(2_000).unwrap(),
+    ///     _ => ClientTerms::new(),
+    /// };
+    /// assert_eq!((share.reserve(), share.max_clients()), (2_000, 0));
+    /// assert_eq!(terms_of(&"payments").weight(), 2_000);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If it is not from 1 to 9,999: the others need a part, too.
+    pub const fn try_with_reserve(mut self, ten_thousandths: u32) -> Result<Self, OutOfRange> {
+        (self.reserve, self.max_clients) = (ten_thousandths, 0);
+        let message = "a reserve has from 1 to 9999 ten-thousandths of the rate";
+        let error = OutOfRange::new("ten_thousandths", message);
+        self.if_within(ten_thousandths, 1, WHOLE - 1, error)
+    }
+
+    /// Sets how many clients have a bucket of their own, beside those [with their own share](ClientTerms::with_own_share). Default: 1,000.
+    /// All others together are one more client, so that invented names gain no capacity.
+    ///
+    /// # Errors
+    ///
+    /// If it is more than 10,000,000.
+    pub const fn try_with_max_clients(mut self, max_clients: u32) -> Result<Self, OutOfRange> {
+        self.max_clients = max_clients;
+        let message = "a guaranteed share has at most 10000000 clients";
+        self.if_within(
+            max_clients,
+            0,
+            MOST_CLIENTS,
+            OutOfRange::new("max_clients", message),
+        )
+    }
+
+    /// Sets after how many cycles without a request a client is forgotten. Default: 10.
+    ///
+    /// A client is forgotten only while its bucket is full, so that it gains nothing by coming back. It loses its share: when it comes
+    /// back it starts with what the pool has, and its guarantee holds from its first full bucket on.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero.
+    pub const fn try_forgetting_after(mut self, idle_cycles: u32) -> Result<Self, OutOfRange> {
+        self.forgetting_after = idle_cycles;
+        let message = "a client is forgotten after at least 1 idle cycle";
+        self.if_within(
+            idle_cycles,
+            1,
+            u32::MAX,
+            OutOfRange::new("idle_cycles", message),
+        )
+    }
+
+    /// The permits of a cycle.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The length of a cycle.
+    #[must_use]
+    pub const fn cycle(&self) -> Duration {
+        self.cycle
+    }
+
+    /// For how long a bucket saves the share of its client, in ten-thousandths of a cycle.
+    #[must_use]
+    pub const fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// The least that the bucket of a client holds, in permits.
+    #[must_use]
+    pub const fn least(&self) -> u32 {
+        self.least
+    }
+
+    /// The part of the rate that is kept for clients with their own share, in ten-thousandths; 0 for none.
+    #[must_use]
+    pub const fn reserve(&self) -> u32 {
+        self.reserve
+    }
+
+    /// How many clients have a bucket of their own, beside those whose terms say so.
+    #[must_use]
+    pub const fn max_clients(&self) -> u32 {
+        self.max_clients
+    }
+
+    /// After how many cycles without a request a client is forgotten.
+    #[must_use]
+    pub const fn forgets_after(&self) -> u32 {
+        self.forgetting_after
+    }
+
+    /// What the pool holds, in whole permits: a quarter of the capacity, and at least four times [`least`](Self::least).
+    #[must_use]
+    pub const fn pool(&self) -> u64 {
+        let (quarter, least) = (self.capacity as u64 / 4, 4 * self.least as u64);
+        if quarter > least { quarter } else { least }
+    }
+
+    const fn if_within(
+        self,
+        value: u32,
+        least: u32,
+        most: u32,
+        error: OutOfRange,
+    ) -> Result<Self, OutOfRange> {
+        if value < least || value > most {
+            return Err(error.got_number(value as i64));
+        }
+        Ok(self)
+    }
+
+    /// The terms of the clients that have no bucket of their own.
+    pub(super) fn terms_of_others(&self) -> ClientTerms {
+        let weight = if self.reserve == 0 {
+            1
+        } else {
+            WHOLE - self.reserve
+        };
+        ClientTerms::new()
+            .try_with_weight(weight)
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_is_wrong_and_what_would_be_right() {
+        let second = Duration::from_secs(1);
+        let share = GuaranteedShare::new(10, second);
+        let errors = [
+            GuaranteedShare::try_new(0, second),
+            GuaranteedShare::try_new(1, Duration::ZERO),
+            share.try_with_depth(0),
+            share.try_with_depth(1_000_001),
+            share.try_with_least(0),
+            share.try_with_reserve(10_000),
+            share.try_with_max_clients(10_000_001),
+            share.try_forgetting_after(0),
+        ];
+        assert_eq!(
+            errors.map(|error| error.unwrap_err().to_string()),
+            [
+                "a guaranteed share needs a capacity of at least 1, got 0",
+                "a guaranteed share needs a cycle of at least 1 ns, got 0",
+                "a bucket holds from 1 to 1000000 ten-thousandths of a cycle, got 0",
+                "a bucket holds from 1 to 1000000 ten-thousandths of a cycle, got 1000001",
+                "a bucket holds at least 1 permit, got 0",
+                "a reserve has from 1 to 9999 ten-thousandths of the rate, got 10000",
+                "a guaranteed share has at most 10000000 clients, got 10000001",
+                "a client is forgotten after at least 1 idle cycle, got 0",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_widest_options_are_taken() {
+        let share = GuaranteedShare::new(u32::MAX, Duration::from_nanos(1));
+        assert!(share.try_with_depth(1_000_000).is_ok() && share.try_with_depth(1).is_ok());
+        assert!(share.try_with_reserve(9_999).is_ok() && share.try_with_reserve(1).is_ok());
+        assert!(share.try_with_max_clients(10_000_000).is_ok());
+        assert_eq!(
+            share.try_with_least(u32::MAX).unwrap().pool(),
+            4 * u64::from(u32::MAX)
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "a guaranteed share needs a capacity of at least 1, got 0")]
+    fn refuses_no_capacity() {
+        let _ = GuaranteedShare::new(0, Duration::from_secs(1));
+    }
+}
