@@ -179,6 +179,10 @@ impl<R: Resource> Queue<R> {
             let task = self.timeout.expect(ticket, now.after(HOLD), now);
             self.deferred.wake(task);
         }
+        if self.waiters.has_flows() && !self.waiters.is_first(*position) {
+            // The first request of its flow costs more than before.
+            self.schedule_head(now);
+        }
         self.watch_head();
     }
 
