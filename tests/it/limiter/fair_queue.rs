@@ -2,14 +2,20 @@
 
 use std::cell::RefCell;
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Duration;
 
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use paceline::limiter::{Combined, FairQueue, Priority};
-use paceline::policy::Interval;
+use paceline::policy::{Decision, Interval, Policy};
 use paceline::prelude::*;
+use paceline::time::Tick;
 use testkit::turns::Turns;
+use testkit::wakes::Driven;
 
 use super::{queued, wait};
 use crate::timed::{arriving, drained, ms, now, since, sleep};
@@ -102,14 +108,14 @@ fn since_start(passed: &RefCell<String>) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_weight_that_changes_holds_from_the_next_request_on() {
-    let shared = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(1));
-    let weights = std::sync::Arc::clone(&shared);
+    let shared = Arc::new(AtomicU32::new(1));
+    let weights = Arc::clone(&shared);
     let limit = used().with_weights(move |key| {
-        let of_a = weights.load(std::sync::atomic::Ordering::Relaxed);
+        let of_a = weights.load(Relaxed);
         weight(if *key == 'a' { of_a } else { 1 })
     });
     assert_eq!(order(&limit, "aaaabbbb").await, "abababab");
-    shared.store(3, std::sync::atomic::Ordering::Relaxed);
+    shared.store(3, Relaxed);
     assert_eq!(order(&limit, "aaaabbbb").await, "aaabbabb");
 }
 
@@ -305,6 +311,77 @@ async fn it_is_part_of_a_combined_limit_without_a_deadlock_in_any_order() {
     });
     join_all(calls).await;
     assert_eq!(since(start), 490);
+}
+
+/// A policy that passes everything while it is open. Each look takes one off `looks`; after the last one `opens` is open.
+#[derive(Clone, Debug)]
+struct Door {
+    is_open: Arc<AtomicBool>,
+    looks: Arc<AtomicU32>,
+    opens: Arc<AtomicBool>,
+}
+
+impl Policy for Door {
+    type State = ();
+
+    fn fresh(&self, _now: Tick) {}
+
+    fn decide(&self, (): &mut (), now: Tick, cost: u32) -> Decision {
+        self.peek(&(), now, cost)
+    }
+
+    fn peek(&self, (): &(), _now: Tick, _cost: u32) -> Decision {
+        if !self.is_open.load(Relaxed) {
+            return Decision::Wait {
+                retry_in: Duration::MAX,
+            };
+        }
+        if self.looks.fetch_sub(1, Relaxed) == 1 {
+            self.opens.store(true, Relaxed);
+        }
+        Decision::Pass
+    }
+
+    fn refund(&self, (): &mut (), _now: Tick, _cost: u32) {}
+
+    fn retune(&self, _old: &Self, (): &mut (), _now: Tick) {}
+
+    fn settled_at(&self, (): &()) -> Tick {
+        Tick::ZERO
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_comes_first_since_another_one_asks_for_more_is_woken() {
+    let [outer, inner] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let never = Arc::new(AtomicU32::new(0));
+    // The second look at the outer limit opens the inner one, between two looks at that one.
+    let outer_door = Door {
+        is_open: Arc::clone(&outer),
+        looks: Arc::new(AtomicU32::new(2)),
+        opens: Arc::clone(&inner),
+    };
+    let inner_door = Door {
+        is_open: Arc::clone(&inner),
+        looks: never,
+        opens: Arc::clone(&inner),
+    };
+    let (first, total) = (outer_door.shared(), FairQueue::new(inner_door));
+
+    let both = Combined::new((first.clone(), total.at('a')));
+    let mut both = Driven::new(async move { both.acquire(3).await.unwrap() });
+    assert!(both.poll().is_pending());
+    let mut second = Driven::new(total.acquire_one('a'));
+    let mut other = Driven::new(total.acquire_one('b'));
+    assert!(second.poll().is_pending() && other.poll().is_pending());
+
+    outer.store(true, Relaxed);
+    assert!(
+        both.poll().is_pending(),
+        "it would be the first, and costs three rounds"
+    );
+    assert!(other.is_woken());
+    assert!(other.poll().is_ready());
 }
 
 #[tokio::test(start_paused = true)]
