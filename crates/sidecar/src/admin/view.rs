@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use paceline::limiter::{ClientShare, Fair, FairCycle, Share};
+use paceline::limiter::{ClientShare, Share};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Mode;
+use crate::proxy::{Cycle, Limit};
 use crate::state::Sidecar;
 
 /// The clients of an event. The live page has no room for more.
@@ -67,12 +68,12 @@ pub(crate) struct ClientView {
 impl View {
     pub(super) fn of(sidecar: &Sidecar) -> Self {
         let config = sidecar.config();
-        let (cycle, clients) = read(sidecar.limit.fair());
+        let (cycle, clients) = read(&sidecar.limit);
         Self {
             cycle: cycle.number,
             cycle_ms: millis(cycle.began_ago + cycle.ends_in),
             elapsed_ms: millis(cycle.began_ago),
-            capacity: cycle.capacity,
+            capacity: config.fair.capacity,
             mode: config.mode,
             enforced: percent(config.enforced),
             is_draining: sidecar.is_draining(),
@@ -101,12 +102,12 @@ impl View {
 }
 
 /// The cycle and the shares of its clients. The limit is locked twice, and a cycle may begin in between.
-fn read(fair: &Fair<String>) -> (FairCycle, Vec<ClientView>) {
-    let mut cycle = fair.cycle();
-    let mut shares = fair.shares();
-    let after = fair.cycle();
+fn read(limit: &Limit) -> (Cycle, Vec<ClientView>) {
+    let mut cycle = limit.cycle();
+    let mut shares = limit.shares();
+    let after = limit.cycle();
     if after.number != cycle.number {
-        (cycle, shares) = (after, fair.shares());
+        (cycle, shares) = (after, limit.shares());
     }
     (cycle, shares.into_iter().map(ClientView::from).collect())
 }

@@ -11,9 +11,10 @@ use paceline::shed::WorkerUtilization;
 use paceline_tower::Proxies;
 
 use super::reading::Reading;
+use super::settings::Setting;
 use super::source::{self, Source};
 use super::value::{ClientBy, Value};
-use super::{Bounds, Client, Concurrency, Config, Drain, Fair, IpHeader, Shed, Timeouts};
+use super::{Bounds, Client, Concurrency, Config, Drain, Fair, IpHeader, Sharing, Shed, Timeouts};
 
 /// The smallest buffer that hyper takes for the head of a request.
 const FEWEST_HEAD_BYTES: usize = 8 * 1024;
@@ -78,6 +79,11 @@ impl Config {
 }
 
 impl Reading<'_> {
+    /// Whether the value of a setting is not its default.
+    fn is_changed(&self, key: &str) -> bool {
+        Setting::of(key).is_some_and(|setting| setting.default() != self.shown[key].text)
+    }
+
     fn number(&mut self, key: &'static str, least: usize, most: usize) -> usize {
         let number = self.value(key);
         if !(least..=most).contains(&number) {
@@ -119,6 +125,8 @@ fn fair(reading: &mut Reading<'_>, named: usize) -> Fair {
     let fair = Fair {
         capacity: reading.value("capacity"),
         cycle: reading.duration("cycle"),
+        sharing: reading.value("sharing"),
+        depth: reading.value("depth"),
         reservation: reading.value("reservation"),
         is_max_min: reading.value("max-min"),
         early_cycles: reading.value("early-cycles"),
@@ -132,6 +140,20 @@ fn fair(reading: &mut Reading<'_>, named: usize) -> Fair {
     reading.check(&["capacity"], capacity);
     let cycle = FairShare::try_new(right.capacity(), fair.cycle);
     reading.check(&["cycle"], cycle);
+    if !(100..=1_000_000).contains(&fair.depth.0) {
+        let error = format!("must be 1% to 10000%, got {}", fair.depth.text());
+        reading.wrong(&["depth"], &error);
+    }
+    let unused: &[&'static str] = match fair.sharing {
+        Sharing::Demand => &["depth"],
+        Sharing::Guaranteed => &["reservation", "max-min", "early-cycles", "carry"],
+    };
+    let sharing = fair.sharing.text();
+    for key in unused {
+        if reading.is_changed(key) {
+            reading.warn(&[key], &format!("is not used with sharing = {sharing}"));
+        }
+    }
     let forgetting = right.try_forgetting_after(fair.forgetting_after);
     reading.check(&["forget-after"], forgetting);
     let max = fair.max_clients;

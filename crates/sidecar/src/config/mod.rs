@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use paceline::fair::{Division, FairShare, Newcomers};
+use paceline::fair::{Division, FairShare, GuaranteedShare, Newcomers};
 use paceline::limiter::Share;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +85,9 @@ pub(crate) struct Upstream {
 pub(crate) struct Fair {
     pub(crate) capacity: u32,
     pub(crate) cycle: Duration,
+    pub(crate) sharing: Sharing,
+    /// What a client can save up, with [`Sharing::Guaranteed`].
+    pub(crate) depth: Depth,
     /// The part of its default that a client never lends.
     pub(crate) reservation: Share,
     pub(crate) is_max_min: bool,
@@ -98,6 +101,30 @@ pub(crate) struct Fair {
     pub(crate) forgetting_after: u32,
     pub(crate) has_carry: bool,
 }
+
+impl Fair {
+    /// The number of clients with a share of their own that are not in the file.
+    const fn max_unknown(&self) -> u32 {
+        if self.is_known_only {
+            0
+        } else {
+            self.max_clients
+        }
+    }
+}
+
+/// The rule by which clients share the capacity.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Sharing {
+    /// [`FairShare`].
+    Demand,
+    /// [`GuaranteedShare`].
+    Guaranteed,
+}
+
+/// A part of a cycle, or several of them, in ten-thousandths.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Depth(u32);
 
 /// What is special for one client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -239,7 +266,7 @@ impl Config {
         self.shown.insert("enforced", Shown::of(&self.enforced));
     }
 
-    /// The parameters of the limit.
+    /// The parameters of the limit with [`Sharing::Demand`].
     pub(crate) fn fair_share(&self) -> FairShare {
         let fair = &self.fair;
         let division = if fair.is_max_min {
@@ -251,21 +278,28 @@ impl Config {
             Some(at_most) => Newcomers::EndCycle { at_most },
             None => Newcomers::Join,
         };
-        let max_clients = if fair.is_known_only {
-            0
-        } else {
-            fair.max_clients
-        };
         FairShare::new(fair.capacity, fair.cycle)
             .try_with_reservation(fair.reservation.ten_thousandths())
             .expect("the configuration is checked")
             .with_division(division)
             .with_newcomers(newcomers)
-            .try_with_max_clients(max_clients)
+            .try_with_max_clients(fair.max_unknown())
             .expect("the configuration is checked")
             .try_forgetting_after(fair.forgetting_after)
             .expect("the configuration is checked")
             .with_carry(fair.has_carry)
+    }
+
+    /// The parameters of the limit with [`Sharing::Guaranteed`].
+    pub(crate) fn guaranteed_share(&self) -> GuaranteedShare {
+        let fair = &self.fair;
+        GuaranteedShare::new(fair.capacity, fair.cycle)
+            .try_with_depth(fair.depth.0)
+            .expect("the configuration is checked")
+            .try_with_max_clients(fair.max_unknown())
+            .expect("the configuration is checked")
+            .try_forgetting_after(fair.forgetting_after)
+            .expect("the configuration is checked")
     }
 
     /// Whether the share is enforced for a client with this id, or for this address without an id.

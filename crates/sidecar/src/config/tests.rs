@@ -5,14 +5,16 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use paceline::fair::{Division, FairShare, Newcomers};
+use paceline::fair::{Division, FairShare, GuaranteedShare, Newcomers};
 use paceline::limiter::Share;
 
 use super::cli::report;
 use super::settings::{FILE, SETTINGS, Setting};
 use super::source::{Errors, Source};
 use super::value::Value as _;
-use super::{Anonymous, Client, Concurrency, Config, IpHeader, Mode, Shed, Terms, Timeouts};
+use super::{
+    Anonymous, Client, Concurrency, Config, Depth, IpHeader, Mode, Sharing, Shed, Terms, Timeouts,
+};
 
 /// The smallest file.
 const REQUIRED: &str = "listen = \"127.0.0.1:9000\"\nupstream = \"http://127.0.0.1:8080\"\ncapacity = 40\ncycle = \"10s\"\n";
@@ -154,6 +156,8 @@ const EVERYTHING: &[(&str, &str)] = &[
     ("cores", "4"),
     ("capacity", "5"),
     ("cycle", "6ms"),
+    ("sharing", "guaranteed"),
+    ("depth", "250%"),
     ("reservation", "7.25%"),
     ("max-min", "true"),
     ("early-cycles", "off"),
@@ -206,6 +210,8 @@ fn everything_as_config(token: PathBuf) -> Config {
     config.fair = super::Fair {
         capacity: 5,
         cycle: Duration::from_millis(6),
+        sharing: Sharing::Guaranteed,
+        depth: Depth(25_000),
         reservation: Share::of_ten_thousand(725),
         is_max_min: true,
         early_cycles: None,
@@ -337,6 +343,17 @@ fn the_limit_has_the_parameters_of_the_configuration() {
         .unwrap()
         .with_carry(true);
     assert_eq!(config(more).fair_share(), all);
+
+    assert_eq!(config("").fair.sharing, Sharing::Demand);
+    let more = "sharing = \"guaranteed\"\ndepth = \"50%\"\nmax-clients = 2\nforget-after = 3\n";
+    let guaranteed = GuaranteedShare::new(40, Duration::from_secs(10))
+        .try_with_depth(5_000)
+        .unwrap()
+        .try_with_max_clients(2)
+        .unwrap()
+        .try_forgetting_after(3)
+        .unwrap();
+    assert_eq!(config(more).guaranteed_share(), guaranteed);
 
     let known_only = by_default.try_with_max_clients(0).unwrap();
     assert_eq!(config("known-only = true").fair_share(), known_only);

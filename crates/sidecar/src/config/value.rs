@@ -8,7 +8,7 @@ use http::header::{self, HeaderName};
 use paceline::limiter::Share;
 use tracing::Level;
 
-use super::{Anonymous, Concurrency, IpHeader, Mode};
+use super::{Anonymous, Concurrency, Depth, IpHeader, Mode, Sharing};
 
 /// What a setting holds. It is read from text, wherever that was given, and shown as the same text.
 pub(super) trait Value: Sized {
@@ -138,6 +138,13 @@ impl Word for Mode {
     const WHAT: &'static str = "a mode";
     const PLACEHOLDER: &'static str = "MODE";
     const WORDS: &'static [(&'static str, Self)] = &Self::NAMES;
+}
+
+impl Word for Sharing {
+    const WHAT: &'static str = "a way to share";
+    const PLACEHOLDER: &'static str = "RULE";
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("demand", Self::Demand), ("guaranteed", Self::Guaranteed)];
 }
 
 impl Word for Anonymous {
@@ -302,6 +309,24 @@ impl Value for Share {
 
     fn text(&self) -> String {
         self.to_string()
+    }
+}
+
+impl Value for Depth {
+    const PLACEHOLDER: &'static str = "PERCENT";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let percent = text.strip_suffix('%').map(str::trim_end);
+        let percent = percent.and_then(|number| u32::read(number).ok());
+        let right = "write a whole percentage of a cycle, as in 50% or 200%";
+        percent
+            .and_then(|percent| percent.checked_mul(100))
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is not a depth: {right}"))
+    }
+
+    fn text(&self) -> String {
+        format!("{}%", self.0 / 100)
     }
 }
 

@@ -1,24 +1,40 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use paceline::fair::ClientTerms;
+use paceline::fair::{ClientTerms, GuaranteedShare, Rule};
 use paceline::feedback::LimitHeaders;
-use paceline::limiter::{Fair, Status};
+use paceline::limiter::{ClientShare, Fair, Status};
 use paceline::policy::{Decision, Quota};
+use tokio::time::Instant;
 
 use super::problem::Problem;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, Sharing};
 
 /// The share of each client, for all threads.
+///
+/// There is one limit for each rule, so that a reload can choose another one. The one that is not in use costs nothing.
 pub(crate) struct Limit {
-    fair: Fair<String>,
+    by_demand: Fair<String>,
+    guaranteed: Fair<String, GuaranteedShare>,
+    is_guaranteed: AtomicBool,
+    began: Instant,
     /// What is special for a client, as of the last reload.
     terms: Arc<RwLock<HashMap<String, ClientTerms>>>,
     headers: LimitHeaders,
     sums: Mutex<Sums>,
+}
+
+/// The cycle under way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Cycle {
+    /// How many were before it.
+    pub(crate) number: u64,
+    pub(crate) began_ago: Duration,
+    pub(crate) ends_in: Duration,
 }
 
 /// The sums of the cycle under way, counted at level DEBUG: what clients lend and borrow at its start, and what was decided.
@@ -75,7 +91,10 @@ impl Limit {
             known.get(client).copied().unwrap_or_default()
         };
         Self {
-            fair: Fair::new(config.fair_share()).with_terms(terms_of),
+            by_demand: Fair::new(config.fair_share()).with_terms(terms_of.clone()),
+            guaranteed: Fair::new(config.guaranteed_share()).with_terms(terms_of),
+            is_guaranteed: AtomicBool::new(config.fair.sharing == Sharing::Guaranteed),
+            began: super::now(),
             terms,
             headers: LimitHeaders::try_new(NAME).expect("a valid name"),
             sums: Mutex::default(),
@@ -89,15 +108,50 @@ impl Limit {
         let are_new = *terms != named;
         *terms = named;
         drop(terms);
-        let share = config.fair_share();
-        if are_new || self.fair.share() != share {
-            self.fair.retune(share);
+        retune(&self.by_demand, config.fair_share(), are_new);
+        retune(&self.guaranteed, config.guaranteed_share(), are_new);
+        let is_guaranteed = config.fair.sharing == Sharing::Guaranteed;
+        self.is_guaranteed.store(is_guaranteed, Ordering::Relaxed);
+    }
+
+    fn is_guaranteed(&self) -> bool {
+        self.is_guaranteed.load(Ordering::Relaxed)
+    }
+
+    /// The clients and their shares.
+    pub(crate) fn shares(&self) -> Vec<ClientShare<String>> {
+        if self.is_guaranteed() {
+            return self.guaranteed.shares();
+        }
+        self.by_demand.shares()
+    }
+
+    /// The cycle under way. Without the rule of demand a cycle is only a unit of time, since the start.
+    pub(crate) fn cycle(&self) -> Cycle {
+        if !self.is_guaranteed() {
+            let cycle = self.by_demand.cycle();
+            return Cycle {
+                number: cycle.number,
+                began_ago: cycle.began_ago,
+                ends_in: cycle.ends_in,
+            };
+        }
+        let since = super::now().duration_since(self.began).as_nanos();
+        let length = self.guaranteed.share().cycle().as_nanos();
+        let nanos = |nanos| Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        Cycle {
+            number: u64::try_from(since / length).unwrap_or(u64::MAX),
+            began_ago: nanos(since % length),
+            ends_in: nanos(length - since % length),
         }
     }
 
-    /// The clients and their shares, to be read.
-    pub(crate) const fn fair(&self) -> &Fair<String> {
-        &self.fair
+    /// Counts a request, and says what the client has left.
+    pub(crate) fn try_acquire(&self, client: &str) -> (Decision, Status) {
+        if self.is_guaranteed() {
+            return self.guaranteed.try_acquire_with_status(client, 1);
+        }
+        self.by_demand.try_acquire_with_status(client, 1)
     }
 
     /// Counts a request of this client, and decides on it.
@@ -118,12 +172,12 @@ impl Limit {
     /// Asks the share. At level DEBUG the first request of a cycle logs the sums of the one before.
     fn ask(&self, client: &str) -> (Decision, Status) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
-            return self.fair.try_acquire_with_status(client, 1);
+            return self.try_acquire(client);
         }
         // Locked before it is asked, so that the request counts in its own cycle.
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = self.fair.try_acquire_with_status(client, 1);
-        let cycle = self.fair.cycle().number;
+        let asked = self.try_acquire(client);
+        let cycle = self.cycle().number;
         if cycle != sums.cycle {
             tracing::debug!(
                 cycle = sums.cycle,
@@ -134,7 +188,7 @@ impl Limit {
                 refused = sums.refused,
                 "a cycle ended"
             );
-            let clients = self.fair.shares();
+            let clients = self.shares();
             *sums = Sums {
                 cycle,
                 clients: clients.len(),
@@ -156,7 +210,10 @@ impl Limit {
 
     /// Takes back a request that passed and does not reach the upstream.
     pub(super) fn refund(&self, client: &str) {
-        self.fair.at(client.to_owned()).refund(1);
+        if self.is_guaranteed() {
+            return self.guaranteed.at(client.to_owned()).refund(1);
+        }
+        self.by_demand.at(client.to_owned()).refund(1);
     }
 
     /// 429, with when to come back.
@@ -209,8 +266,17 @@ impl Limit {
 impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limit")
-            .field("share", &self.fair.share())
+            .field("by_demand", &self.by_demand.share())
+            .field("guaranteed", &self.guaranteed.share())
+            .field("is_guaranteed", &self.is_guaranteed())
             .finish_non_exhaustive()
+    }
+}
+
+/// Goes on with other parameters, if they or the terms are new.
+fn retune<R: Rule>(fair: &Fair<String, R>, share: R, are_new: bool) {
+    if are_new || fair.share() != share {
+        fair.retune(share);
     }
 }
 

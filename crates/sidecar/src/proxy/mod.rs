@@ -46,7 +46,7 @@ pub(crate) use check::FramedTwice;
 pub(crate) use client::Peer;
 pub(crate) use gate::Gate;
 pub(crate) use http1::{FREE as FREE_BUFFERS, LARGE, SMALL};
-pub(crate) use limit::Limit;
+pub(crate) use limit::{Cycle, Limit};
 pub(crate) use refused::Refuser;
 pub(crate) use times::{Histogram, Times};
 

@@ -98,6 +98,11 @@ cycle | 31000d | `31000d` is not a duration: {duration}
 cycle | 721h | must be at most 720h, got 721h
 reservation | 101% | `101%` is not a share: {share}
 reservation | 0.1 | `0.1` is not a share: {share}
+sharing | fair | `fair` is not a way to share: write demand or guaranteed
+depth | 0% | must be 1% to 10000%, got 0%
+depth | 20000% | must be 1% to 10000%, got 20000%
+depth | 10s | `10s` is not a depth: write a whole percentage of a cycle, as in 50% or 200%
+depth | 50000000% | `50000000%` is not a depth: write a whole percentage of a cycle, as in 50% or 200%
 enforced | 200% | `200%` is not a share: {share}
 mode | on | `on` is not a mode: write enforce, passthrough or off
 max-clients | 0 | must be at least 1, got 0: for the clients of the file alone write known-only = true
@@ -268,6 +273,28 @@ fn proxies_at_every_address_are_warned_about() {
     }
     let flags = [&by_proxies[..], &["--trusted-proxies", "10.0.0.0/8"]].concat();
     assert_eq!(warned(&flags), "");
+}
+
+#[test]
+fn a_setting_of_the_other_way_to_share_is_warned_about() {
+    let guaranteed = ["--sharing", "guaranteed"];
+    for (flag, value) in [
+        ("--reservation", "20%"),
+        ("--max-min", "true"),
+        ("--early-cycles", "off"),
+        ("--carry", "true"),
+    ] {
+        let warning = format!("warning: {flag}: is not used with sharing = guaranteed\n");
+        let flag = format!("{flag}={value}");
+        assert_eq!(warned(&[&guaranteed[..], &[&flag]].concat()), warning);
+        assert_eq!(warned(&[&flag]), "");
+    }
+    let warning = "warning: --depth: is not used with sharing = demand\n";
+    assert_eq!(warned(&["--depth", "50%"]), warning);
+    assert_eq!(warned(&[&guaranteed[..], &["--depth", "50%"]].concat()), "");
+    // As every default of the file.
+    let all = ["--reservation", "10%", "--depth", "100%"];
+    assert_eq!(warned(&[&guaranteed[..], &all].concat()), "");
 }
 
 #[test]

@@ -59,6 +59,37 @@ fn a_refusal_says_when_to_come_back() {
     assert_eq!(client.get("/", "a").status, 429);
 }
 
+/// How many of `asked` requests pass.
+fn passed(sidecar: &Sidecar, client: &str, asked: usize) -> usize {
+    let statuses = sidecar.client().statuses(client, asked);
+    statuses.iter().filter(|status| **status == 200).count()
+}
+
+#[test]
+fn a_guaranteed_share_is_there_after_others_have_taken_what_they_can() {
+    // In ten hours, so that nothing comes back while the test runs.
+    let by_demand = ["--capacity", "40", "--cycle", "10h"];
+    let guaranteed = [&by_demand[..], &["--sharing", "guaranteed"]].concat();
+    for (flags, flooded, left) in [(&by_demand[..], 20, 19), (&guaranteed, 29, 20)] {
+        let sidecar = Sidecar::start(upstream::hello(), flags);
+        assert_eq!(passed(&sidecar, "shop", 1), 1);
+        assert_eq!(passed(&sidecar, "flood", 100), flooded);
+        assert_eq!(passed(&sidecar, "shop", 30), left);
+        let refused = sidecar.client().get("/", "shop");
+        let policy = refused.header("ratelimit-policy");
+        assert_eq!(policy, Some(r#""share";q=20;w=36000"#));
+    }
+}
+
+#[test]
+fn half_the_depth_saves_up_half_the_share() {
+    let flags = ["--capacity", "400", "--cycle", "10h", "--depth", "50%"];
+    let flags = [&flags[..], &["--sharing", "guaranteed"]].concat();
+    let sidecar = Sidecar::start(upstream::hello(), &flags);
+    // And a quarter of the capacity that all can borrow.
+    assert_eq!(passed(&sidecar, "shop", 310), 300);
+}
+
 #[test]
 fn a_refused_body_of_any_size_does_not_cost_the_answer_or_the_connection() {
     let sidecar = used_up();

@@ -102,6 +102,48 @@ impl Load {
 }
 
 #[test]
+fn the_way_to_share_changes_and_what_each_client_has_is_published() {
+    let subject = Subject::start("", &[]);
+    let sidecar = &subject.sidecar;
+    assert_eq!(
+        sidecar.client().statuses("shop", 5),
+        [200, 200, 200, 200, 429]
+    );
+
+    subject.write("sharing = \"guaranteed\"\ndepth = \"50%\"\n");
+    sidecar.signal(Signal::HUP);
+    sidecar.wait_for_log(
+        "configuration reloaded: sharing from `demand` to `guaranteed`, depth from `100%` to `50%`",
+    );
+    // A bucket of 2, and 4 that all can borrow.
+    let passed = [200; 6];
+    assert_eq!(sidecar.client().statuses("shop", 6), passed);
+    assert_eq!(sidecar.client().statuses("shop", 1), [429]);
+    let scrape = sidecar.scrape();
+    for sample in [
+        "paceline_capacity 4",
+        "paceline_cycle_duration_seconds 600.0",
+        "paceline_cycles_total 0",
+        "paceline_client_size{client=\"shop\"} 4",
+        "paceline_client_borrowed{client=\"shop\"} 2",
+        "paceline_client_lent{client=\"shop\"} 0",
+        "paceline_client_requests_total{client=\"shop\",outcome=\"passed\"} 6",
+        "paceline_client_requests_total{client=\"shop\",outcome=\"refused\"} 1",
+    ] {
+        assert!(
+            scrape.lines().any(|line| line == sample),
+            "{sample}: {scrape}"
+        );
+    }
+
+    // What was spent by the other rule is still spent.
+    subject.write("");
+    sidecar.signal(Signal::HUP);
+    sidecar.wait_for_log("sharing from `guaranteed` to `demand`");
+    assert_eq!(sidecar.client().statuses("shop", 1), [429]);
+}
+
+#[test]
 fn a_signal_reloads_the_file_and_loses_no_connection() {
     let subject = Subject::start("anonymous = \"refuse\"\n", &[]);
     let mut client = subject.sidecar.client();
