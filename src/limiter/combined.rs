@@ -15,8 +15,8 @@ use super::{Answer, Limiter, Priority, Settle, TooCostly};
 
 /// Limits on different handles, all or nothing: a limit for each user and one for all users.
 ///
-/// It takes a tuple of two to four handles, each a [`Shared`](super::Shared) or that of a key ([`KeyedAt`](super::KeyedAt)), and is a
-/// limiter itself. What wraps a limiter, such as a [`Line`](super::Line) or a [`Switched`](super::Switched), goes around the
+/// It takes a tuple of two to four handles, each a [`Shared`](super::Shared), such as that of a key of a
+/// [`FairQueue`](super::FairQueue), or that of a key of a [`Keyed`](super::Keyed), and is a limiter itself. What wraps a limiter, such as a [`Line`](super::Line) or a [`Switched`](super::Switched), goes around the
 /// whole: `Line::new(Combined::new((a, b)))`, and so does a switch: a member has no mode of its own. Nor has it a
 /// [class](super::Priority), [see below](#the-order). An [`Owned`](super::Owned) limit has no queue: make it a `Shared`.
 ///
@@ -66,6 +66,8 @@ use super::{Answer, Limiter, Priority, Settle, TooCostly};
 ///   at a limit only when all limits before that one would let it pass. So write the limit of the user first and that of the account
 ///   last: a user above its limit holds up no other.
 /// * **No deadlock**, in whatever order the tuples are written: of two requests one came first, at every limit that both need.
+/// * **Turns**: a [`FairQueue`](super::FairQueue) is waited for last, wherever it stands in the tuple, and of two of them always the
+///   same one first. Otherwise two requests could stand in two orders, and wait for each other.
 /// * **Newest first**: at a limit that serves the newest first now, a request that would pass and waits at the next one keeps no
 ///   permits for itself. If they are gone when it comes back, it waits there again.
 /// * **No class**: a class puts a request before older ones, so that two requests could stand in two orders at two limits, and wait for

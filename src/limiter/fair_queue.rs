@@ -107,8 +107,8 @@ impl<K: Hash, P: Policy<State: Send> + Send + 'static> FairQueue<K, P> {
 }
 
 impl<K: Hash, P: Policy> FairQueue<K, P> {
-    /// Gives each key a weight. The function is called for each request, so a weight may change: it holds from the next request of the
-    /// key on.
+    /// Gives each key a weight. The function is called for each request, so a weight may change: the newest one holds as soon as another
+    /// request of the key is the first.
     ///
     /// ```
     /// use paceline::limiter::FairQueue;

@@ -19,6 +19,9 @@
 //! * **Classes**, an option. A [`Priority`] moves the time in the ticket: one ageing earlier for `High`, one later for
 //!   `Low`. So there is no queue for each class and no timer: new tickets grow until none is smaller than that of a waiter.
 //!   Newest first does not apply then, and the estimate of a wait counts no waiter.
+//! * **Turns**, an option. Each waiter belongs to a flow, and flows take turns by weight: see [`flows`]. Then the head may also change
+//!   when a waiter joins, when one behind it leaves or asks for another cost, and when a reserved position takes permits. Whatever
+//!   does so looks who is the head afterwards.
 //! * **Wake-ups.** When the head leaves, the same call asks how long the next one has to wait. If it need not wait, it is
 //!   woken. Else the queue's own timer is set for it, with the waker of that waiter. So a task runs when it joins and when
 //!   it passes: one wake-up a grant. `refund`, `pause_for`, `resume`, `resize` and a released permit wake the head if it

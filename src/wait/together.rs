@@ -7,7 +7,8 @@
 //! A ticket alone blocks no waiter. Then the request is queued at the first limit that would not pass it, and stays the
 //! *holding* head of those before: it would pass there, and waits elsewhere. The head timeout gives a holding head one
 //! second instead of 10 ms, since its task is not idle. A class would give two requests different orders in two queues, so
-//! a `Combined` takes no handle with one. Nor does it take a client of a `Fair`, whose permits other clients can take after
+//! a `Combined` takes no handle with one. Flows that take turns would do so, too: so every request goes to the queues with flows last,
+//! and holds those before. Nor does it take a client of a `Fair`, whose permits other clients can take after
 //! a look.
 
 use core::task::Poll;
