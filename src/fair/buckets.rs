@@ -1299,6 +1299,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn among_many_buckets_a_wait_is_told_in_a_few_steps_and_ends_in_time() {
+        for seed in 0..20 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let share = GuaranteedShare::new(6_000, SECOND);
+            let (mut buckets, mut model) = (buckets(share, 300), Model::new(share));
+            (1..=300).for_each(|slot| model.join(slot, 1, false));
+            for slot in 1..=300 {
+                // At least one permit is left of 20, but of the pool nothing.
+                let cost = if slot == 1 { 1_520 } else { random.u32(1..20) };
+                assert!(buckets.decide(slot, cost, at(0)).is_pass());
+                assert!(model.decide(slot, cost, 0));
+            }
+            let cost = random.u32(1..200);
+            let (mut now, mut steps) = (0, 0);
+            while let Some(wait) = buckets.decide(1, cost, at(now)).retry_in() {
+                assert!(!model.clone().decide(1, cost, now));
+                now += u64::try_from(wait.as_nanos()).unwrap();
+                steps += 1;
+            }
+            assert!(!model.clone().decide(1, cost, now - 1));
+            assert!(model.decide(1, cost, now));
+            assert!((1..100).contains(&steps), "{steps}");
+        }
+    }
+
     /// Random requests and changes, to the buckets and to their model.
     struct Trace {
         buckets: Buckets,

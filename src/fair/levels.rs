@@ -359,3 +359,53 @@ fn steps_to(missing: i128, rise: i128) -> i128 {
         _ => div_ceil(missing, rise),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Full buckets of 100 units.
+    fn full(weights: &[u32]) -> Levels {
+        let mut levels = Levels::new();
+        for (slot, weight) in (0..).zip(weights) {
+            levels.enter(slot, *weight);
+            levels.set_depth(100);
+            assert_eq!(levels.overflow(), 0);
+            levels.fill(slot, levels.room(slot));
+        }
+        levels
+    }
+
+    #[test]
+    fn what_a_bucket_has_no_room_for_overflows() {
+        let mut levels = full(&[1, 3]);
+        levels.set_level(1, 50);
+        assert_eq!(levels.give(40) + levels.overflow(), 10);
+        assert_eq!((levels.level(0), levels.level(1)), (100, 80));
+        assert_eq!(levels.give(400) + levels.overflow(), 400 - 220);
+        assert_eq!(levels.units_until_full(1), 0);
+    }
+
+    #[test]
+    fn buckets_that_fill_at_once_are_settled_64_at_a_time_and_nothing_is_lost() {
+        let mut levels = full(&[1; 200]);
+        (0..200).for_each(|slot| levels.set_level(slot, 40));
+        assert_eq!(levels.give(200 * 100), 0);
+        let overflows = [0; 5].map(|_| levels.overflow());
+        assert_eq!(overflows, [64 * 40, 64 * 40, 64 * 40, 8 * 40, 0]);
+        assert!((0..200).all(|slot| levels.level(slot) == 100));
+    }
+
+    #[test]
+    fn a_smaller_depth_cuts_at_once_and_a_larger_one_grows_with_time() {
+        let mut levels = full(&[1, 1]);
+        levels.set_level(0, 30);
+        levels.set_depth(40);
+        assert_eq!(levels.overflow(), 60);
+        levels.set_depth(70);
+        assert_eq!(levels.give(20) + levels.overflow(), 0);
+        assert_eq!((levels.level(0), levels.level(1)), (40, 50));
+        assert_eq!(levels.grow(7), 7);
+        assert_eq!((levels.level(0), levels.level(1)), (40, 57));
+    }
+}
