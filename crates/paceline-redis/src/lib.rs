@@ -49,6 +49,7 @@
 //!
 //! **Costs that are known afterwards**: [`RedisLimiter::reserve`] spends an estimate and [`RedisReservation::settle`] corrects it, in one call.
 //! **A limit for each key and one over all keys**: [`RedisKeyed::with_total`], in one decision.
+//! **A part of a rate that no other request can take**: [`Redis::reserved`].
 //!
 //! Each key is named `prefix:{name}:policy:2` (for a [`RedisKeyed`], `prefix:name:{key}:policy:2`; 2 is the version of its format). It
 //! expires a second after its state has settled: an idle limit leaves nothing behind. (Each prefix leaves [one key](#what-a-failover-can-cost).) Another policy under the same name has another key. Other *parameters* under the same name are
@@ -326,7 +327,8 @@ mod remote;
 pub use self::redis::Tls;
 pub use self::redis::{
     CallError, FailFast, FleetUsage, Lease, OutagePolicy, Redis, RedisKeyed, RedisKeyedPermits,
-    RedisLimiter, RedisPermits, RedisPolicy, RedisReservation, RedisStats, ServerError,
+    RedisLimiter, RedisPermits, RedisPolicy, RedisReservation, RedisReserved, RedisStats,
+    ServerError,
 };
 
 /// A guide: a page of the repository.

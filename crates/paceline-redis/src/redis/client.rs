@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::remote::{
     Batcher, CallError, Change, Connection, Fallback, KeyQueue, OutagePolicy, ServerStats,
 };
-use paceline::limiter::{Mode, Reporter, Switch};
+use paceline::limiter::{Mode, Reporter, Share, Switch};
+use paceline::policy::TokenBucket;
 
 use super::config::{Redis, config, escaped, keys, tagged};
 use super::connector::Connector;
@@ -15,6 +16,7 @@ use super::keyed::{Policies, RedisKeyed};
 use super::limiter::RedisLimiter;
 use super::permits::{RedisKeyedPermits, RedisPermits};
 use super::policy::RedisPolicy;
+use super::reserved::RedisReserved;
 use super::script_params::RedisLimit;
 use super::usage::FleetUsage;
 use paceline::config::ConfigError;
@@ -245,6 +247,52 @@ impl Redis {
     ) -> Result<RedisKeyed<P>, ConfigError> {
         let policies = Policies::ByKey(Arc::new(policy_of));
         Ok(RedisKeyed::new(self.named(name)?, policies))
+    }
+
+    /// A rate of which some classes of requests have a reserve, and which all of them may use whole: see [`RedisReserved`].
+    ///
+    /// Each reserve is the name of a class and its share of the rate, in whole percent. What is left is the share of all other classes
+    /// together. It makes no call yet.
+    ///
+    /// ```
+    /// use paceline::limiter::Share;
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    /// use paceline_redis::{OutagePolicy, Redis};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(10))?;
+    /// # let redis = redis.with_prefix(&format!("reserved:{}", std::process::id()))?;
+    /// let bucket = TokenBucket::new(Rate::per_minute(1), 10);
+    /// let sms = redis.reserved("sms", bucket, &[("payments", Share::percent(25))])?;
+    ///
+    /// // A bucket of 6 and a pool of 2 are empty then.
+    /// assert_eq!(sms.at("analytics").try_acquire_up_to(100).await?, 8);
+    /// assert!(!sms.at("reports").try_acquire(1).await?.is_pass());
+    /// sms.at("payments").acquire(2).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// * If there are no reserves or more than seven, two of one class, one that is no whole number of percent, or more than 100 % together.
+    /// * If a part of the burst, also that of all others, is less than one permit, or less than one for each replica of an
+    ///   [insurance](OutagePolicy::insured).
+    /// * If the bucket starts empty or has debts, or if it is too large for the numbers of the scripts.
+    /// * If the name is empty or longer than 200 bytes.
+    #[doc(alias("priority", "guaranteed rate", "borrow", "hierarchical token bucket"))]
+    pub fn reserved(
+        &self,
+        name: &str,
+        bucket: TokenBucket,
+        reserves: &[(&str, Share)],
+    ) -> Result<RedisReserved, ConfigError> {
+        RedisReserved::new(self, name, bucket, reserves)
     }
 
     /// Up to `n` leases at once, shared with all processes that use the name with the same `n`. A holder has a

@@ -464,13 +464,13 @@ fn window_params(
 }
 
 /// Lua numbers are exact up to 2^53. With half of that, the sum of two is exact too.
-const MOST: u128 = 1 << 52;
+pub(super) const MOST: u128 = 1 << 52;
 
 /// The longest time in microseconds, 71 years. It can be added to the present date.
 pub(super) const LONGEST: u64 = 1 << 51;
 
 /// A token takes the first of these divided by the second, in microseconds.
-fn lowest_terms(rate: Rate) -> (u128, u128) {
+pub(super) fn lowest_terms(rate: Rate) -> (u128, u128) {
     let (nanos, permits) = (rate.period().as_nanos(), u128::from(rate.permits()) * 1_000);
     // Euclid's algorithm.
     let (mut divisor, mut rest) = (nanos, permits);
@@ -493,7 +493,7 @@ fn most_of(token: u128) -> u32 {
 }
 
 /// Never saturates: the callers have checked the bound.
-fn number(sum: u128) -> u64 {
+pub(super) fn number(sum: u128) -> u64 {
     u64::try_from(sum).unwrap_or(u64::MAX)
 }
 

@@ -47,6 +47,8 @@ pub(super) const INTERVAL: u8 = 2;
 pub(super) const FIXED_WINDOW: u8 = 3;
 pub(super) const SLIDING_LOG: u8 = 4;
 pub(super) const SLIDING_COUNTER: u8 = 5;
+/// A bucket with reserves, which is no policy in memory.
+pub(super) const RESERVED: u8 = 6;
 
 impl ScriptParams {
     /// The end of the key: no policy finds the state of another, and no version finds a format that it does not read.
@@ -61,6 +63,7 @@ impl ScriptParams {
             INTERVAL => "interval",
             FIXED_WINDOW => "fixed_window",
             SLIDING_LOG => "sliding_log",
+            RESERVED => "reserved",
             _ => "sliding_counter",
         };
         format!("{unit}{policy}:2")
@@ -110,7 +113,7 @@ impl ScriptParams {
 
     /// Whether the first part of the script can decide.
     pub(super) const fn is_simple(&self) -> bool {
-        !self.counts_requests()
+        !self.counts_requests() && self.policy != RESERVED
     }
 
     /// Whether more can be spent than the limit has at once.

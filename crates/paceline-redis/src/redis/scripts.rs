@@ -21,6 +21,7 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("lua/fixed_window.lua"),
         include_str!("lua/sliding_log.lua"),
         include_str!("lua/sliding_counter.lua"),
+        include_str!("lua/reserved.lua"),
         include_str!("lua/decide.lua"),
     ))
 });

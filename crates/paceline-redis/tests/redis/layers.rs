@@ -5,7 +5,9 @@ use std::convert::Infallible;
 use paceline::limiter::{Observed, Switch, SwitchExt};
 use paceline::policy::TokenBucket;
 use paceline::shed::Class;
-use paceline_redis::{FleetUsage, RedisKeyed, RedisKeyedPermits, RedisLimiter, RedisPermits};
+use paceline_redis::{
+    FleetUsage, RedisKeyed, RedisKeyedPermits, RedisLimiter, RedisPermits, RedisReserved,
+};
 use paceline_tower::{ConcurrencyLayer, EnforceLayer, PaceLayer, ShedLayer};
 use tower::{Layer, Service};
 
@@ -31,6 +33,11 @@ fn limits_in_redis_go_into_every_layer() {
         is_service(PaceLayer::new(one).layer(echo()));
         is_service(PaceLayer::by_key(users, user).layer(echo()));
     }
+    fn reserves(classes: RedisReserved) {
+        let class = |n: &u32| Some(n.to_string());
+        is_service(EnforceLayer::by_key(classes.clone(), class).layer(echo()));
+        is_service(PaceLayer::by_key(classes, class).layer(echo()));
+    }
     fn permits(one: RedisPermits, users: RedisKeyedPermits) {
         let user = |n: &u32| Some(n.to_string());
         let layer = ConcurrencyLayer::new(one);
@@ -50,5 +57,5 @@ fn limits_in_redis_go_into_every_layer() {
         is_service(layer.layer(echo()));
     }
     // That it compiles is the test.
-    let _ = (rates, permits, usage);
+    let _ = (rates, reserves, permits, usage);
 }

@@ -7,7 +7,8 @@ use paceline::limiter::AcquireError;
 use paceline::policy::{All, SlidingLog, TokenBucket};
 use paceline_redis::{
     CallError, FailFast, FleetUsage, Lease, OutagePolicy, Redis, RedisKeyed, RedisKeyedPermits,
-    RedisLimiter, RedisPermits, RedisPolicy, RedisReservation, RedisStats, ServerError, Tls,
+    RedisLimiter, RedisPermits, RedisPolicy, RedisReservation, RedisReserved, RedisStats,
+    ServerError, Tls,
 };
 use testkit::source::public_types;
 
@@ -29,6 +30,8 @@ fn limits_in_redis_can_be_shared_and_moved() {
     shown::<FailFast<TokenBucket>>();
     shown::<RedisReservation<TokenBucket>>();
     shown::<RedisKeyed<TokenBucket>>();
+    free::<RedisReserved>();
+    shown::<RedisReserved>();
     value::<OutagePolicy>();
     // `ServerStats` in `remote`, which names no store.
     value::<RedisStats>();

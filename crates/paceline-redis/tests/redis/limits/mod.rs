@@ -4,6 +4,7 @@ mod any;
 mod control;
 mod keyed;
 mod passing;
+mod reserved;
 mod settle;
 mod status;
 mod total;

@@ -15,6 +15,7 @@ const SCRIPT: &str = concat!(
     include_str!("../../../src/redis/lua/fixed_window.lua"),
     include_str!("../../../src/redis/lua/sliding_log.lua"),
     include_str!("../../../src/redis/lua/sliding_counter.lua"),
+    include_str!("../../../src/redis/lua/reserved.lua"),
     include_str!("../../../src/redis/lua/decide.lua"),
 );
 

@@ -14,6 +14,7 @@ mod lost;
 mod many;
 mod numbers;
 mod outage;
+mod reserved;
 mod retune;
 mod returns;
 mod subject;
