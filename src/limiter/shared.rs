@@ -1032,5 +1032,5 @@ fn try_decide<P: Policy>(
     if queue.takes_prefetched(*position, cost, intent) {
         return Decision::Pass;
     }
-    queue.try_acquire(position, cost, intent, LimitState::wait_behind)
+    queue.try_acquire(position, None, cost, intent, LimitState::wait_behind)
 }
