@@ -183,21 +183,21 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Serves the waiters of each flow in turns.
     pub(crate) fn serve_in_turns(&self) {
-        self.locked(|queue| _ = queue.waiters.serve_in_turns());
+        self.locked(|queue| _ = queue.waiters.serve_in_turns(None));
     }
 
-    /// The same for flows that divide permits: see [`Flows::divide`].
+    /// The same for flows that divide permits: see [`Flows::divide`](super::flows::Flows::divide).
     pub(crate) fn divide(&self, total: impl FnOnce(&R) -> u32) {
         self.locked(|queue| {
             let total = total(&queue.resource);
-            queue.waiters.serve_in_turns().divide(total);
+            queue.waiters.serve_in_turns(Some(total));
         });
     }
 
-    /// Flows pay for the time, too: see [`Flows::count_time`].
+    /// Flows that divide permits pay for the time, too.
     pub(crate) fn count_time(&self, change: impl FnOnce(&mut R)) {
         self.locked(|queue| {
-            queue.waiters.serve_in_turns().count_time();
+            queue.waiters.serve_in_turns(None).count_time();
             change(&mut queue.resource);
         });
     }

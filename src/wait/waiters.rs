@@ -127,10 +127,12 @@ impl Waiters {
         self.reorder();
     }
 
-    /// Serves the waiters of each flow in turns: newest first does not apply. Those that wait already come first.
-    pub(super) fn serve_in_turns(&mut self) -> &mut Flows {
+    /// Serves the waiters of each flow in turns: newest first does not apply. Those that wait already come first. The flows divide so many
+    /// permits, if any.
+    pub(super) fn serve_in_turns(&mut self, permits: Option<u32>) -> &mut Flows {
         self.is_newest_first = false;
         let flows = self.flows.get_or_insert_default();
+        permits.into_iter().for_each(|total| flows.divide(total));
         if self.ageing.is_some() {
             flows.serve_by_class();
         }
