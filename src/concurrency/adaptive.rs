@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limiter::contained_in_unwind;
 use crate::time::{Clock, Resolution, Tick};
+use crate::wait::Flow;
 
 use super::future::AcquirePermitWithin;
 use super::{Admit, Controller, Outcome, Permit, Permits};
@@ -168,6 +169,14 @@ impl<C: Controller> Adaptive<C> {
         C: Clone,
     {
         self.control.lock().controller.clone()
+    }
+
+    /// A handle that waits in the queue of this flow.
+    pub(super) fn in_flow(&self, flow: Flow) -> Self {
+        Self {
+            permits: self.permits.in_flow(flow),
+            control: Arc::clone(&self.control),
+        }
     }
 
     /// The call begins: what it waited for the permit does not count.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`Permits`] | n, over all tasks that share them |
 //! | [`KeyedPermits`] | n for each user, host or account |
+//! | [`FairPermits`] | n, divided among users by weight |
 //! | [`Adaptive`] | as many as the server bears, found from the outcomes of the calls |
 //! | `RedisPermits`, `RedisKeyedPermits` of `paceline-redis` | n in a whole fleet, and for each key |
 //! | [`shed::FleetUsage`](crate::shed::FleetUsage) | n, with a reserve for critical work |
@@ -31,6 +32,7 @@
 mod acquire_within;
 mod adaptive;
 mod aimd;
+mod fair_permits;
 mod gradient;
 mod hold_time;
 mod keyed_permits;
@@ -49,6 +51,7 @@ use crate::time::Tick;
 
 pub use adaptive::{Adaptive, AdaptivePermit};
 pub use aimd::Aimd;
+pub use fair_permits::FairPermits;
 pub use gradient::Gradient;
 pub use keyed_permits::{KeyedPermits, PermitsAt};
 pub(crate) use permits::Missed;

@@ -14,7 +14,7 @@ use crate::limiter::{
 };
 use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution, or_panic};
-use crate::wait::{Caller, Intent, Position, Priority, WaitQueue, Waiters};
+use crate::wait::{Caller, Flow, Intent, Position, Priority, WaitQueue, Waiters};
 
 use super::future::AcquirePermitWithin;
 use super::semaphore::SemaphoreState;
@@ -69,6 +69,8 @@ pub struct Permits {
     waiting: Option<AcquirePermit<'static>>,
     resolution: Resolution,
     priority: Priority,
+    /// Whose requests these are, in [`FairPermits`](super::FairPermits).
+    flow: Option<Flow>,
 }
 
 impl Permits {
@@ -110,7 +112,32 @@ impl Permits {
             waiting: None,
             resolution: Resolution::default(),
             priority: Priority::Normal,
+            flow: None,
         }
+    }
+
+    /// Lets keys divide the permits by weight.
+    pub(super) fn divide(&self) {
+        self.queue.divide(|permits| permits.limit);
+    }
+
+    /// A key pays for the time for which it holds permits.
+    pub(super) fn count_time(&self) {
+        self.queue.count_time(SemaphoreState::count_time);
+    }
+
+    /// A handle that waits in the queue of this flow.
+    pub(super) fn in_flow(&self, flow: Flow) -> Self {
+        let flow = Some(flow);
+        Self {
+            flow,
+            ..self.clone()
+        }
+    }
+
+    /// The flow of the class of this handle.
+    fn flow(&self) -> Option<Flow> {
+        self.flow.map(|flow| flow.in_class(self.priority))
     }
 
     /// Each permit comes back `cooldown` after it was released. Zero is none. To be called before there are clones, which
@@ -392,6 +419,7 @@ impl Permits {
                 position: Position::None,
                 resolution: self.resolution,
                 priority: self.priority,
+                flow: self.flow(),
                 reporter: Reporter::of(self.queue.front().observer.get()),
             })),
             count: cost,
@@ -476,7 +504,7 @@ impl Permits {
                 observer.report_try(cost, decision, None);
             }
         };
-        let permit = try_take(&self.queue, &mut Position::None, cost, report);
+        let permit = try_take(&self.queue, &mut Position::None, self.flow(), cost, report);
         permit.inspect_err(|_| count_refusal(&self.queue)).ok()
     }
 
@@ -493,7 +521,7 @@ impl Permits {
                 observer.report_try(1, decision, None);
             }
         };
-        try_take(&self.queue, &mut Position::None, 1, report)
+        try_take(&self.queue, &mut Position::None, self.flow(), 1, report)
     }
 
     /// Changes the number of permits. It takes effect at once, for queued requests too.
@@ -517,14 +545,18 @@ impl Permits {
     ///
     /// With a cool-down, the bound of a window is the limit at the time at which the last of its requests passed.
     pub fn resize(&self, n: u32) {
-        self.queue.update(|permits, _| permits.limit = n);
+        self.queue.update_division(|permits, waiters| {
+            permits.limit = n;
+            waiters.divide(n);
+        });
         self.resized(n);
     }
 
     /// Changes the number of permits to what `limit` makes of the number in use. It runs under the lock of the queue.
     pub(super) fn resize_with(&self, limit: impl FnOnce(u32) -> u32) {
-        let (before, now) = self.queue.update(|permits, _| {
+        let (before, now) = self.queue.update_division(|permits, waiters| {
             let limit = limit(permits.in_use);
+            waiters.divide(limit);
             (mem::replace(&mut permits.limit, limit), limit)
         });
         if before != now {
@@ -587,6 +619,7 @@ impl Clone for Permits {
             waiting: None,
             resolution: self.resolution,
             priority: self.priority,
+            flow: self.flow,
         }
     }
 }
@@ -608,7 +641,7 @@ impl Admit for Permits {
                     .takes_prefetched(Position::None, 1, Intent::Acquire)
             {
                 let queue = Arc::clone(&self.queue);
-                return Poll::Ready(Ok(Some(Permit { queue, count: 1 })));
+                return Poll::Ready(Ok(Some(Permit::new(queue, None, 1))));
             }
             let acquire = self.acquire_owned();
             self.waiting.insert(acquire)
@@ -634,6 +667,7 @@ impl Admit for Permits {
 fn try_take(
     queue: &Arc<WaitQueue<SemaphoreState>>,
     position: &mut Position,
+    flow: Option<Flow>,
     count: u32,
     report: impl FnOnce(Decision),
 ) -> Result<Permit, Missed> {
@@ -647,13 +681,12 @@ fn try_take(
     let decision = if queue.takes_prefetched(*position, count, Intent::Acquire) {
         Decision::Pass
     } else {
-        queue.try_acquire(position, count, Intent::Acquire, wait_behind)
+        queue.try_acquire(position, flow, count, Intent::Acquire, wait_behind)
     };
     // An observer that panics keeps no permit.
-    let permit = decision.is_pass().then(|| Permit {
-        queue: Arc::clone(queue),
-        count,
-    });
+    let permit = decision
+        .is_pass()
+        .then(|| Permit::new(Arc::clone(queue), flow, count));
     report(decision);
     permit.ok_or(missed)
 }
@@ -691,9 +724,17 @@ impl fmt::Debug for Permits {
 pub struct Permit {
     queue: Arc<WaitQueue<SemaphoreState>>,
     count: u32,
+    /// Whose it is, where keys divide the permits.
+    flow: u64,
 }
 
 impl Permit {
+    #[inline]
+    fn new(queue: Arc<WaitQueue<SemaphoreState>>, flow: Option<Flow>, count: u32) -> Self {
+        let flow = flow.unwrap_or(Flow::OF_NO_KEY).id();
+        Self { queue, count, flow }
+    }
+
     /// How many it is.
     #[must_use]
     pub const fn count(&self) -> u32 {
@@ -705,7 +746,8 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if self.count > 0 {
             let release = |permits: &mut SemaphoreState, now| permits.release(now, self.count);
-            if !self.queue.front().release(self.count) && self.queue.update(release) {
+            let is_released = self.queue.front().release(self.count);
+            if !is_released && self.queue.release(self.flow, self.count, release) {
                 let keeper = self.queue.with(|permits, _| permits.keeper.clone());
                 if let Some(keeper) = keeper {
                     keeper.keep_while_cooling(Arc::clone(&self.queue));
@@ -739,7 +781,7 @@ impl AcquirePermit<'_> {
         let handle = self.permits.gate().limiter_mut();
         let (position, reporter) = (&mut handle.position, &mut handle.reporter);
         let report = |decision| reporter.decided(1, decision);
-        let permit = try_take(&handle.queue, position, 1, report);
+        let permit = try_take(&handle.queue, position, handle.flow, 1, report);
         permit.inspect_err(|_| count_refusal(&handle.queue)).ok()
     }
 }
@@ -775,10 +817,11 @@ impl Future for AcquirePermits<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let count = self.count;
         let passed = ready!(self.gate().poll_pass(count, cx));
-        let queue = Arc::clone(&self.gate().limiter().queue);
+        let PermitQueue { queue, flow, .. } = self.gate().limiter();
+        let (queue, flow) = (Arc::clone(queue), *flow);
         self.gate = None;
         Poll::Ready(match passed {
-            Ok(()) => Ok(Permit { queue, count }),
+            Ok(()) => Ok(Permit::new(queue, flow, count)),
             Err(refused) => {
                 count_refusal(&queue);
                 Err(refused)
@@ -795,6 +838,7 @@ struct PermitQueue<'a> {
     position: Position,
     resolution: Resolution,
     priority: Priority,
+    flow: Option<Flow>,
     reporter: Reporter,
 }
 
@@ -803,10 +847,7 @@ impl PermitQueue<'_> {
     #[cold]
     fn report(&mut self, cost: u32, answer: &Poll<Result<Decision, Infallible>>) {
         let has_passed = matches!(answer, Poll::Ready(Ok(Decision::Pass)));
-        let mut permit = has_passed.then(|| Permit {
-            queue: Arc::clone(&self.queue),
-            count: cost,
-        });
+        let mut permit = has_passed.then(|| Permit::new(Arc::clone(&self.queue), self.flow, cost));
         self.reporter.answered(Method::Decide, cost, answer, None);
         if let Some(permit) = &mut permit {
             permit.count = 0;
@@ -830,7 +871,7 @@ impl Limiter for PermitQueue<'_> {
         {
             Poll::Ready(Ok(Decision::Pass))
         } else {
-            let caller = Caller::new(cx, Some(self.resolution), self.priority, None);
+            let caller = Caller::new(cx, Some(self.resolution), self.priority, self.flow);
             let decision = self
                 .queue
                 .poll_acquire(position, cost, Intent::Acquire, &caller);

@@ -16,7 +16,9 @@ pub(super) struct SemaphoreState {
     cooldown: Duration,
     /// How long permits are held, to estimate a wait.
     hold_time: Option<HoldTime>,
-    /// Whether the time matters: there is a cool-down, or waits are estimated.
+    /// Whether keys pay for the time for which they hold permits.
+    counts_time: bool,
+    /// Whether the time matters: there is a cool-down, keys pay for it, or waits are estimated.
     reads_clock: bool,
     pub(super) in_use: u32,
     /// Whether the free permits may be taken without the lock. What is in use is known when the offer has ended.
@@ -45,6 +47,7 @@ impl SemaphoreState {
             limit,
             cooldown: Duration::ZERO,
             hold_time: None,
+            counts_time: false,
             reads_clock: false,
             in_use: 0,
             is_offered: false,
@@ -56,7 +59,12 @@ impl SemaphoreState {
 
     pub(super) fn set_cooldown(&mut self, cooldown: Duration) {
         self.cooldown = cooldown;
-        self.reads_clock = !cooldown.is_zero() || self.hold_time.is_some();
+        self.reads_clock = !cooldown.is_zero() || self.hold_time.is_some() || self.counts_time;
+    }
+
+    pub(super) const fn count_time(&mut self) {
+        self.counts_time = true;
+        self.reads_clock = true;
     }
 
     pub(super) fn estimate_waits(&mut self) {

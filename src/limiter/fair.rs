@@ -889,7 +889,7 @@ fn try_queue<K, R: Rule>(
     intent: Intent,
     cost: u32,
 ) -> Decision {
-    queue.try_acquire(position, cost, intent, Account::wait_behind)
+    queue.try_acquire(position, None, cost, intent, Account::wait_behind)
 }
 
 /// Unlocks, and wakes those who may pass earlier than their timers say.

@@ -616,7 +616,7 @@ impl<P: Policy> Shared<P> {
         let read = |limit: &mut LimitState<P>| *left = left_after(|| limit.status());
         let behind = LimitState::wait_behind;
         let queue = &self.queue;
-        queue.try_and_read(position, cost, intent, behind, reads, read)
+        queue.try_and_read(position, None, cost, intent, behind, reads, read)
     }
 
     /// Leaves the queue, since it would take too long.
@@ -1053,5 +1053,5 @@ fn try_decide<P: Policy>(
     if queue.takes_prefetched(*position, cost, intent) {
         return Decision::Pass;
     }
-    queue.try_acquire(position, cost, intent, LimitState::wait_behind)
+    queue.try_acquire(position, None, cost, intent, LimitState::wait_behind)
 }

@@ -1,6 +1,11 @@
+use core::cmp::Ordering;
 use core::hash::{BuildHasherDefault, Hasher};
+use core::mem;
 use core::num::NonZeroU32;
+use core::ops::Bound::{Excluded, Unbounded};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::time::Tick;
 
 use super::Priority;
 use super::in_order::InOrder;
@@ -16,19 +21,33 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// All requests without a key.
-    pub(crate) const OF_NO_KEY: Self = Self::new(0, NonZeroU32::MIN);
+    pub(crate) const OF_NO_KEY: Self = Self::new(0, NonZeroU32::MIN).in_class(Priority::Normal);
 
     pub(crate) const fn new(hash: u64, weight: NonZeroU32) -> Self {
         Self { id: hash, weight }
     }
 
     /// The requests of one class are a flow of their own. Two bits of the hash give way to the class.
-    pub(super) const fn in_class(self, priority: Priority) -> u64 {
-        (self.id & !CLASS) | priority as u64
+    pub(crate) const fn in_class(self, priority: Priority) -> Self {
+        let class = match priority {
+            Priority::Normal => NORMAL as u64,
+            Priority::High => 1,
+            Priority::Low => 2,
+        };
+        let id = (self.id & !CLASS) | class;
+        Self { id, ..self }
+    }
+
+    /// What a permit keeps, to be [given back](super::WaitQueue::release).
+    pub(crate) const fn id(self) -> u64 {
+        self.id
     }
 }
 
 const CLASS: u64 = 3;
+
+/// The class of the requests that were queued before there were flows, too.
+const NORMAL: usize = 0;
 
 /// The waiters of each flow, which take turns by weight: deficit round robin (M. Shreedhar and G. Varghese, 1995).
 ///
@@ -39,12 +58,35 @@ const CLASS: u64 = 3;
 ///
 /// No round is walked over. A flow knows in which round it can pay for its first request, and the earliest of these turns is the
 /// next. So a grant takes logarithmic time in the number of flows that wait.
+///
+/// If the flows [divide](Self::divide) permits, one below its share has its turn before those above. A turn that is missed for that
+/// stays open, and the flow saves nothing more until it is used. A flow is then also remembered while it uses permits.
 #[derive(Default)]
 pub(super) struct Flows {
     lanes: HashMap<u64, Lane, BuildHasherDefault<IsHashed>>,
     classes: [Rounds; 3],
     /// Whether the oldest waiters of each class are known: for one class alone nobody asks.
     has_classes: bool,
+    division: Option<Division>,
+}
+
+/// The permits that the flows divide by weight.
+#[derive(Default)]
+struct Division {
+    total: u32,
+    /// The sum over the flows that use permits or wait.
+    weights: u64,
+    /// Whether the time counts for which permits are held, in nanoseconds.
+    counts_time: bool,
+    /// The part of a round by which the time has gone on.
+    carried: u64,
+}
+
+/// What a flow uses, for its weight. It decides who is below its share.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    in_use: u32,
+    weight: u32,
 }
 
 /// When a flow has a turn. Those that begin in a round come before the others.
@@ -55,20 +97,31 @@ struct Turn {
     number: u64,
 }
 
+/// Where a flow that waits stands. Those of one load are ordered by their turns.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Place {
+    load: Load,
+    turn: Turn,
+}
+
 /// The flows of one class.
 #[derive(Default)]
 struct Rounds {
-    /// The next turn, those after it, and the first waiter of the flow that has it. Most often a flow that was served has the next turn
+    /// The next place, those after it, and the first waiter of the flow that has it. Most often a flow that was served has the next turn
     /// again, and the map stays as it is.
-    next: Option<(Turn, Ticket)>,
-    later: BTreeMap<Turn, Ticket>,
+    next: Option<(Place, Ticket)>,
+    later: BTreeMap<Place, Ticket>,
     /// The oldest waiter of each flow.
     oldest: BTreeSet<Ticket>,
-    /// The turn of the last grant.
+    /// The latest turn of a grant.
     now: Turn,
+    /// If flows pay for time: the round of one that has paid as much as all do on average. Others begin there, so that none that has
+    /// paid waits behind them for long.
+    even: u64,
     /// How many flows have begun.
     begun: u64,
-    /// The flow that was served last, if it has no waiter.
+    /// The flow that was served last, and its lane if it is otherwise forgotten.
+    served: u64,
     last: Option<(u64, Lane)>,
 }
 
@@ -76,7 +129,7 @@ struct Rounds {
 struct Lane {
     waiters: InOrder,
     weight: u32,
-    /// That of its newest request. It holds from its next turn on.
+    /// That of its newest request. It holds as soon as its first waiter is another one.
     next_weight: u32,
     /// How many flows have begun before.
     number: u64,
@@ -85,6 +138,9 @@ struct Lane {
     saved: i64,
     /// Its next turn with enough for its first waiter.
     next: Turn,
+    /// How many permits it uses, and since when.
+    in_use: u32,
+    since: Tick,
 }
 
 impl Flows {
@@ -97,6 +153,23 @@ impl Flows {
         }
     }
 
+    /// From now on the flows divide so many permits.
+    pub(super) fn divide(&mut self, total: u32) {
+        self.division.get_or_insert_default().total = total;
+        self.choose_again();
+    }
+
+    /// A flow that uses permits pays for the time, too.
+    pub(super) fn count_time(&mut self) {
+        if let Some(division) = &mut self.division {
+            division.counts_time = true;
+        }
+    }
+
+    pub(super) const fn divides(&self) -> bool {
+        self.division.is_some()
+    }
+
     #[inline]
     pub(super) fn head(&self) -> Option<Ticket> {
         let class = if self.has_classes {
@@ -104,7 +177,7 @@ impl Flows {
             let waiting = classes.filter(|class| class.next.is_some());
             waiting.min_by_key(|class| class.oldest.first())?
         } else {
-            &self.classes[Priority::Normal as usize]
+            &self.classes[NORMAL]
         };
         class.next.map(|(_, head)| head)
     }
@@ -125,9 +198,7 @@ impl Flows {
     }
 
     pub(super) fn insert(&mut self, ticket: Ticket, waiter: Waiter, weight: u32) {
-        let rounds = &mut self.classes[class_of(ticket.flow)];
-        let lane = self.lanes.entry(ticket.flow);
-        let lane = lane.or_insert_with(|| rounds.begin(ticket.flow));
+        let lane = self.lane(ticket.flow);
         let first = lane.waiters.end(false);
         lane.next_weight = weight;
         lane.waiters.insert(ticket, waiter);
@@ -146,10 +217,11 @@ impl Flows {
                 let rounds = &mut self.classes[class_of(ticket.flow)];
                 lane.go_on(lane.next);
                 lane.saved -= i64::from(cost);
-                (rounds.now, rounds.last) = (lane.turn, None);
+                rounds.now = rounds.now.max(lane.turn);
+                (rounds.served, rounds.last) = (ticket.flow, None);
             }
             self.first_has_changed(ticket.flow, Some(ticket));
-            self.forget_if_empty(ticket.flow, paid.is_some());
+            self.forget_if_unused(ticket.flow, paid.is_some());
         }
         Some(removed)
     }
@@ -171,46 +243,165 @@ impl Flows {
         }
     }
 
-    /// The first waiter of a flow is another one, or costs something else.
+    /// Permits that flows divide: one uses `cost` more from now on.
+    pub(super) fn take(&mut self, flow: Flow, cost: u32, now: Tick) {
+        if self.divides() && cost > 0 {
+            let lane = self.lane(flow.id);
+            lane.next_weight = flow.weight.get();
+            if lane.waiters.is_empty() {
+                self.find_turn(flow.id, 1);
+            }
+            self.use_changes(flow.id, now, |in_use| in_use + cost);
+        }
+    }
+
+    /// Permits that flows divide: one has given some back.
+    pub(super) fn give_back(&mut self, id: u64, count: u32, now: Tick) {
+        self.use_changes(id, now, |in_use| in_use.saturating_sub(count));
+        let is_last = self.classes[class_of(id)].served == id;
+        self.forget_if_unused(id, is_last);
+    }
+
+    fn use_changes(&mut self, id: u64, now: Tick, change: impl FnOnce(u32) -> u32) {
+        let is_any_waiting = self.classes.iter().any(|class| class.next.is_some());
+        let lane = self.lanes.get_mut(&id);
+        let Some((lane, division)) = lane.zip(self.division.as_mut()) else {
+            return;
+        };
+        let first = lane.waiters.end(false);
+        if first.is_some() {
+            self.classes[class_of(id)].remove(lane.place());
+        }
+        let held = lane.change_use(now, change);
+        if division.counts_time && is_any_waiting {
+            lane.saved = lane.saved.saturating_sub(held);
+            let rounds = division.rounds_in(held);
+            for class in &mut self.classes {
+                class.even = class.even.max(class.now.round) + rounds;
+            }
+        }
+        self.first_has_changed(id, first);
+    }
+
+    /// The first waiter of a flow is another one or costs something else, or the flow has paid.
     fn first_has_changed(&mut self, id: u64, before: Option<Ticket>) {
         let rounds = &mut self.classes[class_of(id)];
         let Some(lane) = self.lanes.get_mut(&id) else {
             return;
         };
         if let Some(before) = before {
-            rounds.remove(lane.next);
+            rounds.remove(lane.place());
             rounds.oldest.remove(&before);
         }
         if let Some((ticket, waiter)) = lane.waiters.end_mut(false) {
             let cost = waiter.cost;
-            lane.place(cost, rounds.now);
-            rounds.insert(lane.next, ticket);
             if self.has_classes {
                 rounds.oldest.insert(ticket);
             }
+            let place = self.find_turn(id, cost);
+            self.classes[class_of(id)].insert(place, ticket);
+        } else {
+            self.find_turn(id, 1);
         }
-        rounds.next = rounds.next.or_else(|| rounds.later.pop_first());
+        self.choose_again();
     }
 
-    fn forget_if_empty(&mut self, id: u64, is_last: bool) {
-        if self
-            .lanes
-            .get(&id)
-            .is_some_and(|lane| lane.waiters.is_empty())
-        {
+    /// Finds the next turn of a flow with enough for a first waiter of this cost.
+    fn find_turn(&mut self, id: u64, cost: u32) -> Place {
+        let now = self.classes[class_of(id)].now;
+        let lane = self.lane(id);
+        let (old, new) = (lane.weight, lane.next_weight);
+        lane.find_turn(cost, now);
+        let place = lane.place();
+        weigh(&mut self.division, old, new);
+        place
+    }
+
+    /// The lane of a flow, which may begin now.
+    fn lane(&mut self, id: u64) -> &mut Lane {
+        let Self {
+            lanes,
+            classes,
+            division,
+            ..
+        } = self;
+        lanes.entry(id).or_insert_with(|| {
+            let lane = classes[class_of(id)].begin(id);
+            weigh(division, 0, lane.weight);
+            lane
+        })
+    }
+
+    /// Others may be below their share now.
+    fn choose_again(&mut self) {
+        for rounds in &mut self.classes {
+            rounds.choose(self.division.as_ref());
+        }
+    }
+
+    fn forget_if_unused(&mut self, id: u64, is_last: bool) {
+        let is_unused = |lane: &Lane| lane.waiters.is_empty() && lane.in_use == 0;
+        if self.lanes.get(&id).is_some_and(is_unused) {
             let lane = self.lanes.remove(&id).map(|lane| (id, lane));
+            let weight = lane.as_ref().map_or(0, |(_, lane)| lane.weight);
+            weigh(&mut self.division, weight, 0);
             if is_last {
                 self.classes[class_of(id)].last = lane;
             }
             if self.lanes.is_empty() && self.lanes.capacity() > FEW {
                 self.lanes = HashMap::default();
             }
+            self.choose_again();
         }
     }
 }
 
 /// An empty map with at most this much room keeps its memory.
 const FEW: usize = 64;
+
+/// The weight of a flow changes.
+fn weigh(division: &mut Option<Division>, old: u32, new: u32) {
+    if let Some(division) = division {
+        division.weights = division.weights + u64::from(new) - u64::from(old);
+    }
+}
+
+impl Division {
+    fn is_below_share(&self, load: Load) -> bool {
+        let used = u128::from(load.in_use) * u128::from(self.weights);
+        used < u128::from(self.total) * u128::from(load.weight)
+    }
+
+    /// How many rounds it takes until all flows together have paid for so many nanoseconds.
+    fn rounds_in(&mut self, held: i64) -> u64 {
+        let weights = self.weights.max(1);
+        let held = self.carried + held.unsigned_abs();
+        self.carried = held % weights;
+        held / weights
+    }
+}
+
+impl Ord for Load {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let [one, another] = [(self, other), (other, self)]
+            .map(|(load, other)| u64::from(load.in_use) * u64::from(other.weight));
+        one.cmp(&another)
+    }
+}
+
+impl PartialOrd for Load {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Load {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Load {}
 
 impl Rounds {
     /// A flow begins to wait, or waits again in its turn.
@@ -220,48 +411,109 @@ impl Rounds {
         }
         self.begun += 1;
         let turn = Turn {
-            round: self.now.round + 1,
+            round: self.now.round.max(self.even) + 1,
             has_begun: false,
             number: self.begun,
         };
         Lane {
             waiters: InOrder::default(),
-            weight: 1,
+            weight: 0,
             next_weight: 1,
             number: self.begun,
             turn,
             saved: 0,
             next: turn,
+            in_use: 0,
+            since: Tick::ZERO,
         }
     }
 
-    fn insert(&mut self, turn: Turn, first: Ticket) {
+    fn insert(&mut self, place: Place, first: Ticket) {
         let next = match self.next {
             Some((next, _)) => Some(next),
             None => self.later.first_key_value().map(|(next, _)| *next),
         };
-        if next.is_some_and(|next| next < turn) {
-            self.later.insert(turn, first);
-        } else if let Some((next, other)) = self.next.replace((turn, first)) {
+        if next.is_some_and(|next| next < place) {
+            self.later.insert(place, first);
+        } else if let Some((next, other)) = self.next.replace((place, first)) {
             self.later.insert(next, other);
         }
     }
 
-    /// Until [`next`](Self::next) is set again, none may be the next.
-    fn remove(&mut self, turn: Turn) {
-        if self.next.take_if(|(next, _)| *next == turn).is_none() {
-            self.later.remove(&turn);
+    /// Until the next one is [chosen](Self::choose), none may be the next.
+    fn remove(&mut self, place: Place) {
+        if self.next.take_if(|(next, _)| *next == place).is_none() {
+            self.later.remove(&place);
         }
+    }
+
+    fn choose(&mut self, division: Option<&Division>) {
+        let Some(division) = division else {
+            self.next = self.next.take().or_else(|| self.later.pop_first());
+            return;
+        };
+        self.later.extend(self.next.take());
+        self.next = self.earliest(division);
+        if let Some((place, _)) = &self.next {
+            self.later.remove(place);
+        }
+    }
+
+    /// The earliest turn of the flows below their share, or else of the others. It looks at one flow of each load.
+    fn earliest(&self, division: &Division) -> Option<(Place, Ticket)> {
+        let mut earliest: Option<(Place, Ticket)> = None;
+        let mut next = self.later.first_key_value();
+        while let Some((place, head)) = next {
+            let is_later = earliest.is_some_and(|(first, _)| {
+                let is_below = |place: &Place| division.is_below_share(place.load);
+                is_below(&first) && !is_below(place) || first.turn < place.turn
+            });
+            if !is_later {
+                earliest = Some((*place, *head));
+            }
+            let last_of_load = Place {
+                turn: Turn::LAST,
+                ..*place
+            };
+            next = self.later.range((Excluded(last_of_load), Unbounded)).next();
+        }
+        earliest
     }
 }
 
+impl Turn {
+    const LAST: Self = Self {
+        round: u64::MAX,
+        has_begun: true,
+        number: u64::MAX,
+    };
+}
+
 impl Lane {
+    const fn place(&self) -> Place {
+        Place {
+            load: Load {
+                in_use: self.in_use,
+                weight: self.weight,
+            },
+            turn: self.next,
+        }
+    }
+
     const fn in_round(&self, round: u64) -> Turn {
         Turn {
             round,
             has_begun: true,
             number: self.number,
         }
+    }
+
+    /// Returns for how many nanoseconds it has held permits since the last change, as many as there are permits.
+    fn change_use(&mut self, now: Tick, change: impl FnOnce(u32) -> u32) -> i64 {
+        let time = now.since(mem::replace(&mut self.since, now));
+        let held = time.as_nanos() * u128::from(self.in_use);
+        self.in_use = change(self.in_use);
+        i64::try_from(held).unwrap_or(i64::MAX)
     }
 
     /// Adds its weight for each round up to this turn, which becomes its last one.
@@ -272,28 +524,35 @@ impl Lane {
         self.turn = turn;
     }
 
-    /// Finds its next turn with enough for a first waiter of this cost.
-    fn place(&mut self, cost: u32, now: Turn) {
-        if self.turn < now {
+    /// Finds its next turn with enough for a first waiter of this cost. One that it has missed stays open.
+    fn find_turn(&mut self, cost: u32, now: Turn) {
+        let weight = self.next_weight;
+        let mut is_open = self.turn == now;
+        if self.turn > now {
+            self.saved += i64::from(weight) - i64::from(self.weight);
+        } else if self.turn < now {
             let is_to_come = self.in_round(now.round) > now;
-            let round = now.round - u64::from(is_to_come);
-            if round > self.turn.round {
-                self.go_on(self.in_round(round));
+            let latest = self.in_round(now.round - u64::from(is_to_come));
+            let until = latest.min(self.next);
+            if until > self.turn {
+                self.go_on(until);
             }
             // What it has saved was for another waiter. It keeps no more than one turn or this waiter needs.
-            self.saved = self.saved.min(self.next_weight.max(cost).into());
-        } else if self.turn > now {
-            self.saved = self.next_weight.into();
+            self.saved = self.saved.min(weight.max(cost).into());
+            is_open = self.next < now && self.saved >= cost.into();
+            if !is_open {
+                self.turn = self.turn.max(latest);
+            }
         }
-        self.weight = self.next_weight;
-        let lacks = i64::from(cost) - self.saved;
+        self.weight = weight;
+        let lacks = i64::from(cost).saturating_sub(self.saved);
         let rounds = match u64::try_from(lacks) {
-            Ok(lacks) if lacks > 0 => lacks.div_ceil(self.weight.into()),
-            _ => u64::from(self.turn < now),
+            Ok(lacks) if lacks > 0 => lacks.div_ceil(weight.into()),
+            _ => u64::from(self.turn < now && !is_open),
         };
         self.next = match rounds {
             0 => self.turn,
-            rounds => self.in_round(self.turn.round + rounds),
+            rounds => self.in_round(self.turn.round.saturating_add(rounds)),
         };
     }
 }
@@ -325,10 +584,9 @@ mod tests {
     use testkit::turns::Turns;
 
     use super::*;
-    use crate::time::Tick;
 
     fn ticket(key: u64, number: u64) -> Ticket {
-        Ticket::new(Tick::ZERO, number, key << 2 | Priority::Normal as u64)
+        Ticket::new(Tick::ZERO, number, key << 2)
     }
 
     /// The head passes.
@@ -385,7 +643,7 @@ mod tests {
             assert!(pass(&mut flows).is_some());
             assert!(flows.remove(ticket(key, 2 * key + 1), None).is_some());
         }
-        let rounds = &flows.classes[Priority::Normal as usize];
+        let rounds = &flows.classes[NORMAL];
         assert!(flows.lanes.is_empty() && flows.lanes.capacity() <= FEW);
         assert!(rounds.later.is_empty() && rounds.next.is_none() && rounds.last.is_none());
     }

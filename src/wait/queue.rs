@@ -37,6 +37,11 @@ impl<'a> Caller<'a> {
             flow,
         }
     }
+
+    /// The flow of its class.
+    pub(super) fn flow(&self) -> Option<Flow> {
+        self.flow.map(|flow| flow.in_class(self.priority))
+    }
 }
 
 /// What the mutex of a [`WaitQueue`](super::WaitQueue) guards.
@@ -103,6 +108,8 @@ impl<R: Resource> Queue<R> {
         prefetched: &R::Front,
     ) -> bool {
         let passes = answer.decision.is_pass() && position.is_none() && self.waiters.is_empty();
+        // Where flows divide permits, none may be taken without the lock.
+        let passes = passes && !self.waiters.divides();
         if passes {
             self.resource.prefetch(prefetched, answer.now, cost);
         }
@@ -128,15 +135,21 @@ impl<R: Resource> Queue<R> {
         let due = wait.map(|wait| answer.now.after(wait));
         let joins = position.is_none();
         let overtakes = joins && self.waiters.is_newest_first();
+        let head = self.waiters.head();
         let is_known = !overtakes && wait.is_some_and(|wait| wait < Duration::MAX);
         self.enqueue(position, cost, caller, due.filter(|_| is_known), answer.now);
         if self.waiters.has_to_note_queued() {
             // The time of the answer is not known if the resource read no clock.
             self.waiters.note_queued(self.resource.now(true));
         }
-        // Where flows take turns, it may also have ceased to be the head, or become it when it asks for less.
+        // Where flows take turns, it may also have ceased to be the head, or become it when it asks for less. Where they divide permits,
+        // another may.
         let may_move = self.waiters.has_flows() || (joins && !answer.is_turn);
-        if overtakes || (may_move && self.waiters.is_first(*position) != answer.is_turn) {
+        let is_another = self.waiters.divides() && head.is_some() && self.waiters.head() != head;
+        if overtakes
+            || is_another
+            || (may_move && self.waiters.is_first(*position) != answer.is_turn)
+        {
             self.schedule_head(answer.now);
         } else if let (Some(due), Position::Queued(ticket)) = (due, *position) {
             let task = self.timeout.expect(ticket, due, answer.now);
@@ -203,9 +216,9 @@ impl<R: Resource> Queue<R> {
     }
 
     #[inline]
-    pub(super) fn update<T>(&mut self, change: impl FnOnce(&mut R, Tick) -> T) -> T {
+    pub(super) fn update<T>(&mut self, change: impl FnOnce(&mut R, &mut Waiters, Tick) -> T) -> T {
         let now = self.resource.now(!self.waiters.is_empty());
-        let done = change(&mut self.resource, now);
+        let done = change(&mut self.resource, &mut self.waiters, now);
         if !self.waiters.is_empty() {
             self.waiters.reorder();
             self.schedule_head(now);
@@ -218,7 +231,7 @@ impl<R: Resource> Queue<R> {
         let was_newest_first = self.waiters.is_newest_first();
         self.waiters.serve_by_class(ageing);
         if was_newest_first {
-            self.update(|_, _| ());
+            self.update(|_, _, _| ());
         }
     }
 
@@ -284,6 +297,7 @@ impl<R: Resource> Queue<R> {
     pub(super) fn pass(
         &mut self,
         position: &mut Position,
+        flow: Option<Flow>,
         cost: u32,
         intent: Intent,
         now: Tick,
@@ -294,7 +308,12 @@ impl<R: Resource> Queue<R> {
         };
         let paid = (intent == Intent::Acquire).then_some(cost);
         let overtakes = position.is_none() && self.waiters.is_newest_first();
-        let head_has_changed = self.remove(*position, paid);
+        let mut head_has_changed = self.remove(*position, paid);
+        if self.waiters.divides() {
+            let head = self.waiters.head();
+            self.waiters.take(flow, paid.unwrap_or(0), now);
+            head_has_changed |= self.waiters.head() != head;
+        }
         if overtakes || (head_has_changed && is_counted) {
             // The permits of the head are due later, or it is another one.
             self.schedule_head(now);

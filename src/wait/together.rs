@@ -76,7 +76,7 @@ impl<R: Resource> WaitQueue<R> {
         }
         // A request that passes now also passes later. A queued one takes its permits when it leaves the queue.
         let answer = queue.decide(*position, cost, Intent::Acquire);
-        let _ = queue.pass(position, cost, Intent::Acquire, answer.now);
+        let _ = queue.pass(position, None, cost, Intent::Acquire, answer.now);
         true
     }
 

@@ -14,7 +14,7 @@ use super::deferred::{DeferredWakes, HeadTimer};
 use super::priority::Ageing;
 use super::queue::{Caller, Queue};
 use super::waiters::{Position, Waiters};
-use super::{Intent, Resource};
+use super::{Flow, Intent, Resource};
 
 /// A resource and its waiters behind a mutex, with prefetched permits that are taken without it.
 pub(crate) struct WaitQueue<R: Resource> {
@@ -72,7 +72,7 @@ impl<R: Resource> WaitQueue<R> {
         let refuses = answer.is_turn || R::REFUSES_QUEUED || position.is_none();
         let polled = match answer.decision {
             Decision::Pass if answer.is_turn => {
-                Poll::Ready(queue.pass(position, cost, intent, answer.now))
+                Poll::Ready(queue.pass(position, caller.flow(), cost, intent, answer.now))
             }
             Decision::Never { .. } if refuses => {
                 queue.refuse(position, answer.now);
@@ -88,17 +88,23 @@ impl<R: Resource> WaitQueue<R> {
     pub(crate) fn try_acquire(
         &self,
         position: &mut Position,
+        flow: Option<Flow>,
         cost: u32,
         intent: Intent,
         wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
     ) -> Decision {
-        self.try_and_read(position, cost, intent, wait_behind, |_| false, |_| ())
+        self.try_and_read(position, flow, cost, intent, wait_behind, |_| false, |_| ())
     }
 
     /// The same, and an answer that it `reads` is followed by `read` under the same lock, so that no other request comes between.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one function for requests that read and for others"
+    )]
     pub(crate) fn try_and_read(
         &self,
         position: &mut Position,
+        flow: Option<Flow>,
         cost: u32,
         intent: Intent,
         wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
@@ -125,7 +131,7 @@ impl<R: Resource> WaitQueue<R> {
                 wait_behind(&mut queue.resource, &queue.waiters, cost)
             }
             Decision::Pass if intent == Intent::Acquire && cost > 0 => {
-                queue.pass(position, cost, intent, answer.now)
+                queue.pass(position, flow, cost, intent, answer.now)
             }
             decision => decision,
         };
@@ -162,7 +168,27 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Changes the resource, and wakes the head if that lets it pass earlier.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut R, Tick) -> T) -> T {
-        self.locked(|queue| queue.update(change))
+        self.locked(|queue| queue.update(|resource, _, now| change(resource, now)))
+    }
+
+    /// The same, which may change how many permits the flows divide.
+    pub(crate) fn update_division<T>(&self, change: impl FnOnce(&mut R, &mut Waiters) -> T) -> T {
+        self.locked(|queue| queue.update(|resource, waiters, _| change(resource, waiters)))
+    }
+
+    /// The same after permits were given back that a flow has taken.
+    pub(crate) fn release<T>(
+        &self,
+        flow: u64,
+        count: u32,
+        change: impl FnOnce(&mut R, Tick) -> T,
+    ) -> T {
+        self.locked(|queue| {
+            queue.update(|resource, waiters, now| {
+                waiters.give_back(flow, count, now);
+                change(resource, now)
+            })
+        })
     }
 
     /// Changes the resource, and wakes every waiter.
@@ -183,9 +209,25 @@ impl<R: Resource> WaitQueue<R> {
         Ok(())
     }
 
-    /// Serves the waiters of each flow in turns. To be called before a request waits.
+    /// Serves the waiters of each flow in turns.
     pub(crate) fn serve_in_turns(&self) {
-        self.locked(|queue| queue.waiters.serve_in_turns());
+        self.locked(|queue| _ = queue.waiters.serve_in_turns(None));
+    }
+
+    /// The same for flows that divide permits: see [`Flows::divide`](super::flows::Flows::divide).
+    pub(crate) fn divide(&self, total: impl FnOnce(&R) -> u32) {
+        self.locked(|queue| {
+            let total = total(&queue.resource);
+            queue.waiters.serve_in_turns(Some(total));
+        });
+    }
+
+    /// Flows that divide permits pay for the time, too.
+    pub(crate) fn count_time(&self, change: impl FnOnce(&mut R)) {
+        self.locked(|queue| {
+            queue.waiters.serve_in_turns(None).count_time();
+            change(&mut queue.resource);
+        });
     }
 
     /// Wakes every waiter, so that it asks again.

@@ -131,9 +131,47 @@ impl Waiters {
         self.reorder();
     }
 
-    /// Serves the waiters of each flow in turns: newest first does not apply. To be called before a request waits.
-    pub(super) fn serve_in_turns(&mut self) {
-        self.flows = Some(Box::default());
+    /// Serves the waiters of each flow in turns: newest first does not apply. Those that wait already have no key. The flows divide so many
+    /// permits, if any.
+    pub(super) fn serve_in_turns(&mut self, permits: Option<u32>) -> &mut Flows {
+        self.is_newest_first = false;
+        let flows = self.flows.get_or_insert_default();
+        permits.into_iter().for_each(|total| flows.divide(total));
+        if self.ageing.is_some() {
+            flows.serve_by_class();
+        }
+        while let Some(ticket) = self.in_order.end(false) {
+            let waiter = self.in_order.remove(ticket).into_iter();
+            waiter.for_each(|waiter| flows.insert(ticket, waiter, 1));
+        }
+        flows
+    }
+
+    /// Flows divide so many permits, if they do: see [`Flows::divide`].
+    pub(crate) fn divide(&mut self, total: u32) {
+        if let Some(flows) = self.flows.as_mut().filter(|flows| flows.divides()) {
+            flows.divide(total);
+        }
+    }
+
+    /// Whether flows divide permits. Then each that is taken has to be counted.
+    #[inline]
+    pub(super) fn divides(&self) -> bool {
+        self.flows.as_ref().is_some_and(|flows| flows.divides())
+    }
+
+    /// A request of a flow has taken permits, or none if it has no key.
+    pub(super) fn take(&mut self, flow: Option<Flow>, cost: u32, now: Tick) {
+        if let Some(flows) = &mut self.flows {
+            flows.take(flow.unwrap_or(Flow::OF_NO_KEY), cost, now);
+        }
+    }
+
+    /// A flow has given permits back.
+    pub(super) fn give_back(&mut self, id: u64, count: u32, now: Tick) {
+        if let Some(flows) = &mut self.flows {
+            flows.give_back(id, count, now);
+        }
     }
 
     #[inline]
@@ -279,9 +317,10 @@ impl Waiters {
     pub(super) fn ticket(&mut self, now: Tick, priority: Priority, flow: Option<Flow>) -> Ticket {
         self.arrived = self.arrived.max(now);
         let ageing = self.ageing.unwrap_or(Ageing::DEFAULT);
-        let flow = flow.map(|flow| flow.in_class(priority));
+        let flow = flow.unwrap_or(Flow::OF_NO_KEY).in_class(priority);
+        let flow = self.flows.as_ref().map_or(0, |_| flow.id());
         let order = ageing.order(self.arrived, priority);
-        let ticket = Ticket::new(order, self.next, flow.unwrap_or_default());
+        let ticket = Ticket::new(order, self.next, flow);
         self.next += 1;
         ticket
     }
@@ -354,9 +393,12 @@ impl Waiters {
     fn insert(&mut self, ticket: Ticket, waiter: Waiter, flow: Option<Flow>) {
         self.cost += u64::from(waiter.cost);
         self.len += 1;
-        match (&mut self.flows, flow) {
-            (Some(flows), Some(flow)) => flows.insert(ticket, waiter, flow.weight.get()),
-            _ => self.in_order.insert(ticket, waiter),
+        match &mut self.flows {
+            None => self.in_order.insert(ticket, waiter),
+            Some(flows) => {
+                let flow = flow.unwrap_or(Flow::OF_NO_KEY);
+                flows.insert(ticket, waiter, flow.weight.get());
+            }
         }
     }
 

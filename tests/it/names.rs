@@ -14,8 +14,8 @@ use paceline::concurrency::future::{
     AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits,
 };
 use paceline::concurrency::{
-    Adaptive, AdaptivePermit, Admit, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit,
-    Permits, PermitsAt,
+    Adaptive, AdaptivePermit, Admit, Aimd, Controller, FairPermits, Gradient, KeyedPermits,
+    Outcome, Permit, Permits, PermitsAt,
 };
 use paceline::config::ConfigError;
 use paceline::fair::{Claim, ClientTerms, Division, FairShare, GuaranteedShare, Newcomers, Rule};
@@ -185,6 +185,8 @@ fn everything_can_be_sent_shared_moved_and_printed_also_over_items_that_cannot_b
     free::<Acquire<FairAt<String>>>();
     free::<AcquireWithin<FairAt<String>>>();
     free::<ClientShare<String>>();
+    free::<FairPermits<Secret>>();
+    free::<FairPermits<Secret, Adaptive<Aimd>>>();
     free::<KeyedPermits<Secret>>();
     free::<PermitsAt<Secret>>();
     free::<AcquirePermitAt<u8>>();
@@ -284,6 +286,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn sinks<S: PaceSinkExt<u8>>() {}
     policy::<Interval>();
     observer::<fn(Event)>();
+    limits::<FairPermits<u8>>();
     limits::<KeyedPermits<u8>>();
     switches::<Permits>();
     keys::<str>();

@@ -340,13 +340,18 @@ proptest! {
     }
 
     #[test]
+    fn one_key_alone_among_keys_that_divide_permits_is_a_plain_queue(schedule in schedule(event())) {
+        run::<PermitLimit<TURNS>>(&schedule);
+    }
+
+    #[test]
     fn a_shared_limit_that_serves_the_newest_first_is_a_plain_stack(schedule in schedule(event())) {
         run::<SharedLimit<NEWEST>>(&schedule);
     }
 
     #[test]
     fn permits_that_serve_the_newest_first_are_a_plain_stack(schedule in schedule(event())) {
-        run::<PermitLimit<true>>(&schedule);
+        run::<PermitLimit<NEWEST>>(&schedule);
     }
 
     /// While nothing disturbs, each waiter is woken at most once.
@@ -356,6 +361,7 @@ proptest! {
         run::<SharedLimit<TURNS>>(&schedule);
         run::<KeyedLimit>(&schedule);
         run::<PermitLimit>(&schedule);
+        run::<PermitLimit<TURNS>>(&schedule);
         let (permits, _, events) = schedule;
         run::<FairLimit>(&(permits, 0, events));
     }

@@ -8,7 +8,7 @@
 //! * [`queue`]: an oracle for wait queues, which says who passes when.
 //! * [`program`]: a small program that cargo builds.
 //! * [`source`]: the public names in the source of a crate.
-//! * [`turns`]: deficit round robin as a plain loop.
+//! * [`turns`], [`shares`]: deficit round robin as a plain loop, of one limit and of permits that keys divide.
 //! * [`conformance`]: the rules that every adapter of streams or sinks and every service keeps, checked on any of them.
 //!
 //! Nothing here knows paceline: an adapter is handed over by a closure. So the same rows and rules fit any stream or sink.
@@ -21,6 +21,7 @@ pub mod marble;
 pub mod probe;
 pub mod program;
 pub mod queue;
+pub mod shares;
 pub mod source;
 pub mod turns;
 pub mod wakes;

@@ -2,6 +2,7 @@ mod adaptive;
 mod admit;
 mod claims;
 mod cooldown;
+mod fair_permits;
 mod keyed_permits;
 mod network;
 mod observed;

@@ -182,7 +182,7 @@ proptest! {
             let shared = SharedLimit::<OLDEST>::new(permits, cooldown);
             assert_eq!(passed(shared, &visits).await, foreseen);
             assert_eq!(passed(KeyedLimit::new(permits, cooldown), &visits).await, foreseen);
-            let pool = PermitLimit::<false>::new(permits, cooldown);
+            let pool = PermitLimit::<OLDEST>::new(permits, cooldown);
             assert_eq!(passed(pool, &visits).await, foreseen);
         });
     }
@@ -198,7 +198,7 @@ proptest! {
             let after = ms(newest_after);
             let shared = SharedLimit::<OLDEST>::of(permits).newest_first(after);
             assert_eq!(passed(shared, &visits).await, foreseen);
-            let pool = PermitLimit::<false>::of(permits).newest_first(after);
+            let pool = PermitLimit::<OLDEST>::of(permits).newest_first(after);
             assert_eq!(passed(pool, &visits).await, foreseen);
         });
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use paceline::concurrency::Permits;
+use paceline::concurrency::{FairPermits, Permits};
 use paceline::fair::FairShare;
 use paceline::limiter::{AcquireError, Fair, FairQueue, Keyed, Limiter, Shared};
 use paceline::policy::{Decision, Policy};
@@ -187,7 +187,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// The orders of a [`SharedLimit`]: of arrival, the newest first, or by turns, where all requests have one key.
+/// The orders of a limit: of arrival, the newest first, or by turns, where all requests have one key.
 pub(super) const OLDEST: u8 = 0;
 pub(super) const NEWEST: u8 = 1;
 pub(super) const TURNS: u8 = 2;
@@ -368,26 +368,25 @@ impl Kind for FairLimit {
     }
 }
 
-/// With `NEWEST` the newest waiter is always first.
 #[derive(Clone)]
-pub(super) struct PermitLimit<const NEWEST: bool = false>(Permits);
+pub(super) struct PermitLimit<const ORDER: u8 = OLDEST>(Permits);
 
-impl<const NEWEST: bool> PermitLimit<NEWEST> {
+impl<const ORDER: u8> PermitLimit<ORDER> {
     pub(super) fn newest_first(self, after: Duration) -> Self {
         Self(self.0.with_newest_first(after))
     }
 }
 
-impl<const NEWEST: bool> Kind for PermitLimit<NEWEST> {
-    const NEWEST_FIRST: bool = NEWEST;
+impl<const ORDER: u8> Kind for PermitLimit<ORDER> {
+    const NEWEST_FIRST: bool = ORDER == NEWEST;
 
     fn new(permits: u32, cooldown: Duration) -> Self {
-        let this = Self(Permits::new(permits).with_cooldown(cooldown));
-        if NEWEST {
-            this.newest_first(Duration::ZERO)
-        } else {
-            this
-        }
+        let permits = Permits::new(permits).with_cooldown(cooldown);
+        Self(match ORDER {
+            TURNS => FairPermits::of(permits).at(KEY),
+            NEWEST => permits.with_newest_first(Duration::ZERO),
+            _ => permits,
+        })
     }
 
     fn acquire(&self, cost: u32) -> Request {

@@ -1,5 +1,5 @@
-//! The wait queue, through the kinds of limit that have one: a shared limit, one whose keys take turns, one key of a keyed limit, and
-//! permits.
+//! The wait queue, through the kinds of limit that have one: a shared limit, one whose keys take turns, one key of a keyed limit,
+//! permits, and permits that keys divide.
 //!
 //! A claim is written once, as a function over a [`Kind`], and runs for each of them. Claims that do not depend on the order also run
 //! where the newest waiter is always first. Claims in which permits come back only when they are given back also run for one client
@@ -30,10 +30,11 @@ macro_rules! claims {
         claims! { @$clock by_turns, crate::wait::SharedLimit<{ crate::wait::TURNS }>, $name }
         claims! { @$clock keyed, crate::wait::KeyedLimit, $name }
         claims! { @$clock permits, crate::wait::PermitLimit, $name }
+        claims! { @$clock divided, crate::wait::PermitLimit<{ crate::wait::TURNS }>, $name }
     };
     (@newest $clock:ident $name:ident) => {
         claims! { @$clock newest_of_shared, crate::wait::SharedLimit<{ crate::wait::NEWEST }>, $name }
-        claims! { @$clock newest_of_permits, crate::wait::PermitLimit<true>, $name }
+        claims! { @$clock newest_of_permits, crate::wait::PermitLimit<{ crate::wait::NEWEST }>, $name }
     };
     // Who waits for the end of a cycle needs a runtime.
     (@fair bare $name:ident) => {

@@ -14,7 +14,7 @@ const AFTER: u64 = 100;
 async fn after_a_pause_the_newest_waiters_are_first() {
     let after = ms(AFTER);
     newest_are_first_after_a_pause(SharedLimit::<OLDEST>::of(2).newest_first(after)).await;
-    newest_are_first_after_a_pause(PermitLimit::<false>::of(2).newest_first(after)).await;
+    newest_are_first_after_a_pause(PermitLimit::<OLDEST>::of(2).newest_first(after)).await;
 }
 
 async fn newest_are_first_after_a_pause<K: Kind>(limit: K) {
@@ -35,7 +35,7 @@ async fn newest_are_first_after_a_pause<K: Kind>(limit: K) {
 async fn a_woken_waiter_that_is_overtaken_is_not_passed_over() {
     let after = ms(AFTER);
     overtaken_is_not_passed_over(SharedLimit::<OLDEST>::of(1).newest_first(after)).await;
-    overtaken_is_not_passed_over(PermitLimit::<false>::of(1).newest_first(after)).await;
+    overtaken_is_not_passed_over(PermitLimit::<OLDEST>::of(1).newest_first(after)).await;
 }
 
 /// It finds nothing when it asks, and its timeout begins when there is something again.
