@@ -3,7 +3,7 @@ use core::time::Duration;
 
 use crate::time::Tick;
 
-use super::wide::div_floor;
+use super::wide::{div_ceil, div_floor};
 
 /// Divides a pool among the clients that borrow from it, by weight and however often they ask, without a queue.
 ///
@@ -32,21 +32,13 @@ struct Competing {
 }
 
 /// What is known of one borrower.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Borrower {
     /// Its credit when the clock was `as_of`.
     credit: i128,
     as_of: i128,
     /// The generation in which it last asked, or 0.
     generation: u64,
-}
-
-impl Borrower {
-    pub(super) const NEW: Self = Self {
-        credit: 0,
-        as_of: 0,
-        generation: 0,
-    };
 }
 
 impl Borrowers {
@@ -119,14 +111,14 @@ impl Borrowers {
         }
     }
 
-    /// What has to flow into the pool until the credit of a borrower that competes is not below zero.
+    /// What has to flow into the pool until the credit of a borrower among others is not below zero, if it competes.
     pub(super) fn missing(&self, borrower: &Borrower, weight: u32) -> i128 {
-        let credit = self.credit(borrower, weight);
-        if credit >= 0 {
+        let (credit, others) = (self.credit(borrower, weight), self.others(borrower, weight));
+        if credit >= 0 || others == 0 {
             return 0;
         }
-        let steps = div_floor(i128::from(weight) - 1 - credit, weight.into());
-        let all = self.others(borrower, weight) + i128::from(weight);
+        let steps = div_ceil(-credit, weight.into());
+        let all = others + i128::from(weight);
         (steps * all - self.carry).max(1)
     }
 

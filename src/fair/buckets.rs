@@ -1,8 +1,6 @@
-use core::cmp::Reverse;
-use core::iter;
 use core::mem;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::policy::{Decision, Quota, Status};
 use crate::time::{Tick, saturating_duration};
@@ -11,29 +9,31 @@ use super::borrowers::{Borrower, Borrowers};
 use super::clients::OVERFLOW;
 use super::divide::WHOLE;
 use super::fair_share::MOST_CLIENTS;
-use super::wide::{div_floor, div_rem, mul_div};
+use super::levels::{Levels, Need};
+use super::wide::{div_ceil, div_floor, div_rem, mul_div};
 use super::{ClientShare, ClientTerms, GuaranteedShare, HasState, RuleState};
 
 /// One permit. It is a multiple of 10,000 and of each weight up to 16, so that buckets reach whole permits at whole nanoseconds.
 const PERMIT: i128 = 2_882_880_000;
 
-/// How many filled buckets one decision settles.
-const SETTLED: usize = 64;
-
-/// After a rise of the clock by that much every bucket is full.
-const MOST_STEPS: i128 = 1 << 72;
-
 /// The largest debt of a client.
 const MOST_OWED: i128 = PERMIT << 32;
 
+/// How many clients are looked at to forget idle ones, each time.
+const LOOKED_AT: usize = 64;
+
 /// The buckets of the clients of a [`GuaranteedShare`], and the pool.
-///
-/// No time walks over the clients. A virtual clock rises by what the rate gives to each unit of weight. The bucket of a client of
-/// weight w holds w · (`clock` − `mark`), where the `mark` follows the clock at the depth of a bucket. When the mark rises by a step, all
-/// full buckets together overflow by their weight. Those that are not full are ordered by the mark at which they are.
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets {
     share: GuaranteedShare,
+    now: Tick,
+    /// What is less than one unit, in parts of a cycle.
+    rest: u128,
+    levels: Levels,
+    pool: i128,
+    borrowers: Borrowers,
+    paused_until: Tick,
+    /// By slot.
     clients: Vec<Client>,
     /// The slots of known clients.
     order: Vec<u32>,
@@ -43,51 +43,24 @@ pub(crate) struct Buckets {
     has_forgotten: bool,
     /// All known clients, and since when each may be idle.
     idle: VecDeque<(Tick, u32)>,
-    now: Tick,
-    /// What is less than one unit, in parts of a cycle.
-    rest: u128,
-    /// What is not yet one unit for each unit of weight.
-    carry: i128,
-    /// What each unit of weight has been given so far.
-    clock: i128,
-    /// The `clock` less what the bucket of a unit of weight holds: at most `depth`, and less while it grows.
-    mark: i128,
-    depth: i128,
-    /// The weight of all clients and of the vacant reserve.
-    weight: u64,
-    /// The part of it whose buckets are full.
-    full: u64,
-    /// The part of the reserve that no client has. It is full.
-    vacant: u64,
+    /// How many clients have each weight.
+    weights: BTreeMap<u32, u32>,
     /// The weight of clients with their own share.
     own: u64,
     /// How many clients count against the bound.
     bounded: usize,
-    /// How many clients have each weight.
-    weights: BTreeMap<u32, u32>,
-    /// The clients that are not full, by the mark at which they are, or an earlier one.
-    filling: BTreeSet<(i128, u32)>,
-    pool: i128,
-    borrowers: Borrowers,
-    paused_until: Tick,
 }
 
-/// What is known of a client.
-#[derive(Clone, Copy, Debug)]
+/// What is known of a client beside its bucket.
+#[derive(Clone, Copy, Debug, Default)]
 struct Client {
     terms: ClientTerms,
     is_known: bool,
-    is_full: bool,
-    /// What its bucket held when the clock was `as_of`. Below zero is a debt. Of a full one it does not count.
-    level: i128,
-    as_of: i128,
-    /// Its place among those that are not full.
-    fills_at: i128,
-    borrower: Borrower,
     /// Its place in `order`.
     place: u32,
     asked_at: Tick,
     waiting: u64,
+    borrower: Borrower,
     /// The counts of a cycle, and which one.
     cycle: u64,
     demand: u32,
@@ -107,28 +80,21 @@ impl RuleState for Buckets {
     fn new(share: GuaranteedShare, now: Tick) -> Self {
         let mut buckets = Self {
             share,
-            clients: vec![Client::FREE],
+            now,
+            rest: 0,
+            levels: Levels::new(),
+            pool: 0,
+            borrowers: Borrowers::new(now, share.cycle()),
+            paused_until: Tick::ZERO,
+            clients: vec![Client::default()],
             order: Vec::new(),
             free: Vec::new(),
             forgotten: Vec::new(),
             has_forgotten: false,
             idle: VecDeque::new(),
-            now,
-            rest: 0,
-            carry: 0,
-            clock: 0,
-            mark: -MOST_STEPS,
-            depth: MOST_STEPS,
-            weight: 0,
-            full: 0,
-            vacant: 0,
+            weights: BTreeMap::new(),
             own: 0,
             bounded: 0,
-            weights: BTreeMap::new(),
-            filling: BTreeSet::new(),
-            pool: 0,
-            borrowers: Borrowers::new(now, share.cycle()),
-            paused_until: Tick::ZERO,
         };
         buckets.pool = buckets.most_pooled();
         buckets.seat_others();
@@ -141,19 +107,17 @@ impl RuleState for Buckets {
 
     fn advance(&mut self, now: Tick) -> bool {
         self.settle(None, now);
-        for _ in 0..SETTLED {
-            let idle_for = self.share.cycle();
-            let times = self.share.forgets_after();
-            let Some((since, slot)) = self.idle.front().copied() else {
+        let (cycle, times) = (self.share.cycle(), self.share.forgets_after());
+        for _ in 0..LOOKED_AT {
+            let first = self.idle.front().copied();
+            let is_due = |(since, _): &(Tick, u32)| since.after_times(cycle, times) <= self.now;
+            let Some((since, slot)) = first.filter(is_due) else {
                 break;
             };
-            if self.now < since.after_times(idle_for, times) {
-                break;
-            }
             self.idle.pop_front();
             let client = &self.clients[slot as usize];
             let keeps_seat = slot == OVERFLOW && self.share.reserve() > 0;
-            if !client.is_full || client.waiting > 0 || keeps_seat {
+            if !self.levels.is_full(slot) || client.waiting > 0 || keeps_seat {
                 self.idle.push_back((self.now, slot));
             } else if client.asked_at > since {
                 self.idle.push_back((client.asked_at, slot));
@@ -166,8 +130,8 @@ impl RuleState for Buckets {
 
     fn forgotten(&mut self) -> Vec<u32> {
         let forgotten = mem::take(&mut self.forgotten);
-        self.free
-            .extend(forgotten.iter().filter(|slot| **slot != OVERFLOW));
+        let free = forgotten.iter().filter(|slot| **slot != OVERFLOW);
+        self.free.extend(free);
         forgotten
     }
 
@@ -175,20 +139,16 @@ impl RuleState for Buckets {
     /// buckets of the others have no room for any more, and with what the pool has.
     fn join(&mut self, terms: ClientTerms) -> u32 {
         let has_room = terms.has_own_share() || self.bounded < self.share.max_clients() as usize;
-        let (slot, terms) = if has_room && self.order.len() < MOST_CLIENTS as usize {
+        if has_room && self.order.len() < MOST_CLIENTS as usize {
             let unused = u32::try_from(self.clients.len()).unwrap_or(OVERFLOW);
-            (self.free.pop().unwrap_or(unused), terms)
-        } else {
-            (OVERFLOW, self.share.terms_of_others())
-        };
-        if slot as usize == self.clients.len() {
-            self.clients.push(Client::FREE);
+            let slot = self.free.pop().unwrap_or(unused);
+            self.add(slot, terms);
+            return slot;
         }
-        if self.clients[slot as usize].is_known {
-            return OVERFLOW;
+        if !self.clients[OVERFLOW as usize].is_known {
+            self.add(OVERFLOW, self.share.terms_of_others());
         }
-        self.add(slot, terms);
-        slot
+        OVERFLOW
     }
 
     fn is_full(&self) -> bool {
@@ -210,10 +170,11 @@ impl RuleState for Buckets {
             return Decision::Pass;
         }
         self.settle(Some(slot), now);
-        let (units, level) = (PERMIT * i128::from(cost), self.level(slot));
+        let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
         let is_possible = units <= self.most_held(slot) && now >= self.paused_until;
         let borrowed = units - units.min(level);
         if !is_possible || borrowed > 0 && (!self.may_borrow(slot) || borrowed > self.pool) {
+            self.levels.sort_first();
             return self.refusal(slot, units, now);
         }
         self.take(slot, level - units, borrowed);
@@ -222,8 +183,8 @@ impl RuleState for Buckets {
     }
 
     fn peek(&self, slot: u32, cost: u32, now: Tick) -> Decision {
-        let (units, level) = (PERMIT * i128::from(cost), self.level(slot));
-        let is_lent = units - level <= self.pool && self.least_pool(slot) <= self.pool;
+        let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
+        let is_lent = units - level <= self.pool && self.least_pooled(slot) <= self.pool;
         if cost == 0 || now >= self.paused_until && (units <= level || is_lent) {
             return Decision::Pass;
         }
@@ -237,13 +198,12 @@ impl RuleState for Buckets {
             return;
         }
         self.settle(Some(slot), now);
-        let (units, level) = (PERMIT * i128::from(cost), self.level(slot));
-        let missing = units - units.min(level);
-        let borrowed = if missing > 0 && self.may_borrow(slot) {
-            missing.min(self.pool)
-        } else {
-            0
-        };
+        let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
+        let mut borrowed = units - units.min(level);
+        if borrowed > 0 {
+            let may_borrow = self.may_borrow(slot);
+            borrowed = borrowed.min(if may_borrow { self.pool } else { 0 });
+        }
         self.take(slot, level - units, borrowed);
         self.count(slot, cost);
     }
@@ -260,18 +220,19 @@ impl RuleState for Buckets {
 
     /// Takes permits back that passed and were not used, at whatever instant. What the bucket has no room for flows into the pool.
     fn refund(&mut self, slot: u32, permits: u32, _spent_at: Option<Tick>, now: Tick) {
-        self.settle(Some(slot), now);
-        let units = PERMIT * i128::from(permits);
+        self.settle(None, now);
+        self.pool += PERMIT * i128::from(permits);
         if self.clients[slot as usize].is_known {
-            let (level, room) = (self.level(slot) + units, self.room_of(slot));
-            self.set_level(slot, level.min(room));
-            self.pool += (level - room).max(0);
-        } else {
-            self.pool += units;
+            self.pool += self.levels.settle(slot);
+            let missing = self.levels.room(slot) - self.levels.level(slot);
+            let returned = missing.min(PERMIT * i128::from(permits));
+            self.pool -= returned;
+            self.levels
+                .set_level(slot, self.levels.level(slot) + returned);
+            let client = self.counts(slot);
+            client.used = client.used.saturating_sub(permits);
         }
         self.cut();
-        let client = self.counts(slot);
-        client.used = client.used.saturating_sub(permits);
     }
 
     fn pause_until(&mut self, until: Tick) {
@@ -288,7 +249,7 @@ impl RuleState for Buckets {
         self.seat_others();
     }
 
-    /// What a client has and has used. A cycle is one since the limit is used.
+    /// What a client has and has used, in a cycle since the limit is used.
     fn client(&self, slot: u32) -> ClientShare {
         let mut client = self.clients[slot as usize];
         client.enter_cycle(self.borrowers.generation());
@@ -318,9 +279,7 @@ impl RuleState for Buckets {
 
     /// What a client has left, if there is no pause: it is unused when its bucket is full.
     fn status(&self, slot: u32, now: Tick) -> Status {
-        let weight = self.weight_of(slot);
-        let missing = weight * self.depth - self.level(slot);
-        let full_at = self.tick_of(self.clock + div_ceil(missing, weight));
+        let full_at = self.given_at(self.levels.units_until_full(slot));
         Status::new(Some(self.quota(slot)), self.room(slot), full_at.since(now))
     }
 
@@ -328,16 +287,16 @@ impl RuleState for Buckets {
     fn open_behind(&self, slot: u32, queued: u64, cost: u32, now: Tick) -> Tick {
         let alone = self.peek(slot, cost, now).retry_in().unwrap_or_default();
         let together = PERMIT * i128::from(queued.saturating_add(cost.into()));
-        let missing = together - self.level(slot) - self.pool;
-        now.after(alone).max(self.given_at(missing - self.carry))
+        let missing = together - self.levels.level(slot) - self.pool;
+        now.after(alone).max(self.given_at(missing))
     }
 }
 
 impl Buckets {
     /// The share of a client in a cycle, rounded down.
     fn quota(&self, slot: u32) -> Quota {
-        let weight = u128::from(self.clients[slot as usize].terms.weight());
-        let permits = u128::from(self.share.capacity()) * weight / u128::from(self.weight.max(1));
+        let weight = i128::from(self.clients[slot as usize].terms.weight());
+        let permits = i128::from(self.share.capacity()) * weight / self.levels.weight().max(1);
         Quota {
             permits: u32::try_from(permits).unwrap_or(u32::MAX),
             window: self.share.cycle(),
@@ -346,9 +305,9 @@ impl Buckets {
 
     /// How many requests of cost 1 would pass now, one after another.
     fn room(&self, slot: u32) -> u32 {
-        let level = self.level(slot);
+        let level = self.levels.level(slot);
         let most = self.usable(slot).max(self.pool - self.half_of_pool());
-        // A borrower may take as long as it has not taken more than that.
+        // A borrower may take more until it has taken more than that.
         let permitted = if most < 0 {
             level.div_euclid(PERMIT)
         } else {
@@ -358,82 +317,28 @@ impl Buckets {
         u32::try_from(held.min(permitted).max(0)).unwrap_or(u32::MAX)
     }
 
-    /// Goes on to `now`, and settles some of the buckets that have filled, and that of the client.
+    /// Goes on to `now`, and settles some of the buckets that have filled, and that of the client that asks.
     fn settle(&mut self, client: Option<u32>, now: Tick) {
         let before = self.pool;
-        if now > self.now {
-            self.rise(now);
+        let is_later = now > self.now;
+        if is_later {
+            let elapsed = now.since(mem::replace(&mut self.now, now)).as_nanos();
+            let parts = elapsed * PERMIT.unsigned_abs() * u128::from(self.share.capacity());
+            let (units, rest) = div_rem(parts + self.rest, self.share.cycle().as_nanos());
+            self.rest = rest;
+            let without_clients = self.levels.give(i128::try_from(units).unwrap_or(i128::MAX));
+            self.pool = self.pool.saturating_add(without_clients);
+            self.borrowers.advance(now, self.share.cycle());
         }
-        self.overflow();
+        if is_later || client.is_none() {
+            self.pool = self.pool.saturating_add(self.levels.overflow());
+        }
         if let Some(slot) = client {
-            self.settle_client(slot);
+            self.pool = self.pool.saturating_add(self.levels.settle(slot));
             self.clients[slot as usize].asked_at = self.now;
         }
         self.cut();
-        self.borrowers.advance(self.now, self.share.cycle());
         self.borrowers.release(self.pool - before);
-    }
-
-    /// Adds what the rate gives until `now`.
-    fn rise(&mut self, now: Tick) {
-        let elapsed = now.since(self.now).as_nanos();
-        self.now = now;
-        let parts = elapsed * PERMIT.unsigned_abs() * u128::from(self.share.capacity());
-        let (units, rest) = div_rem(parts + self.rest, self.share.cycle().as_nanos());
-        self.rest = rest;
-        self.carry = (self.carry).saturating_add(i128::try_from(units).unwrap_or(i128::MAX));
-        if self.weight == 0 {
-            self.pool = self.pool.saturating_add(mem::take(&mut self.carry));
-        } else {
-            let steps = div_floor(self.carry, self.weight.into());
-            self.carry -= steps * i128::from(self.weight);
-            // What comes after all are full is lost.
-            self.clock += steps.min(MOST_STEPS);
-        }
-    }
-
-    /// Lets what full buckets have no room for flow into the pool. In which order they became full does not matter, since nothing was
-    /// taken meanwhile.
-    fn overflow(&mut self) {
-        let mark = self.mark.max(self.clock - self.depth);
-        let overflow = i128::from(self.full).saturating_mul(mark - self.mark);
-        self.pool = self.pool.saturating_add(overflow);
-        self.mark = mark;
-        for _ in 0..SETTLED {
-            let Some((at, slot)) = self.filling.first().copied() else {
-                break;
-            };
-            if at > mark {
-                break;
-            }
-            self.settle_client(slot);
-            let client = &self.clients[slot as usize];
-            if !client.is_full {
-                // It has spent since it was queued.
-                let fills_at = self.fills_at(slot);
-                self.queue(slot, fills_at);
-            }
-        }
-    }
-
-    /// Lets one bucket overflow that has filled.
-    fn settle_client(&mut self, slot: u32) {
-        let overflow = self.risen(slot) - self.room_of(slot);
-        let client = &mut self.clients[slot as usize];
-        if !client.is_full && overflow >= 0 {
-            client.is_full = true;
-            self.filling.remove(&(client.fills_at, slot));
-            self.full += u64::from(client.terms.weight());
-            self.pool = self.pool.saturating_add(overflow);
-        }
-    }
-
-    /// A bucket that is not full has another place among such.
-    fn queue(&mut self, slot: u32, fills_at: i128) {
-        let client = &mut self.clients[slot as usize];
-        self.filling.remove(&(client.fills_at, slot));
-        self.filling.insert((fills_at, slot));
-        client.fills_at = fills_at;
     }
 
     fn cut(&mut self) {
@@ -442,7 +347,8 @@ impl Buckets {
 
     /// What the pool holds; without clients, the content of the buckets too.
     fn most_pooled(&self) -> i128 {
-        let buckets = if self.weight == 0 { self.buckets() } else { 0 };
+        let is_empty = self.levels.weight() == 0;
+        let buckets = if is_empty { self.all_buckets() } else { 0 };
         i128::from(self.share.pool()) * PERMIT + buckets
     }
 
@@ -451,40 +357,31 @@ impl Buckets {
     }
 
     /// What all buckets hold together.
-    fn buckets(&self) -> i128 {
+    fn all_buckets(&self) -> i128 {
         let parts = i128::from(self.share.capacity()) * i128::from(self.share.depth()) * PERMIT;
         div_ceil(parts, WHOLE.into())
     }
 
-    /// Makes the depth that of the present weights. The bucket of the smallest weight holds the least. It shrinks at once, and grows as
-    /// the clock rises.
+    /// Makes the buckets as deep as the present weights say. That of the smallest weight holds the least.
     fn resize(&mut self) {
-        if self.weight == 0 {
-            // As deep as can be, so that the first client makes it smaller.
-            self.depth = MOST_STEPS;
-            return;
-        }
         let smallest = self.weights.first_key_value();
         let least = i128::from(self.share.least()) * PERMIT;
         let least = smallest.map_or(0, |(weight, _)| div_ceil(least, (*weight).into()));
-        self.depth = div_ceil(self.buckets(), self.weight.into()).max(least);
+        let part = div_ceil(self.all_buckets(), self.levels.weight().max(1));
+        self.levels.set_depth(part.max(least));
+        self.pool = self.pool.saturating_add(self.levels.overflow());
     }
 
     /// Keeps full what no client has of the reserve. The pool pays, and gets what a client takes over.
     fn keep_reserve(&mut self) {
         let vacant = u64::from(self.share.reserve()).saturating_sub(self.own);
-        let given = i128::from(self.vacant) - i128::from(vacant);
-        self.pool += given * (self.clock - self.mark);
-        self.weight = self.weight - self.vacant + vacant;
-        self.full = self.full - self.vacant + vacant;
-        self.vacant = vacant;
+        self.pool += self.levels.set_vacant(vacant.into());
     }
 
     /// Beside a reserve all others together are there from the start.
     fn seat_others(&mut self) {
         self.keep_reserve();
         self.resize();
-        self.overflow();
         let terms = self.share.terms_of_others();
         if self.clients[OVERFLOW as usize].is_known {
             self.set_terms(OVERFLOW, terms);
@@ -495,13 +392,17 @@ impl Buckets {
     }
 
     fn add(&mut self, slot: u32, terms: ClientTerms) {
-        self.clients[slot as usize] = Client {
+        let client = Client {
             terms,
             is_known: true,
             place: u32::try_from(self.order.len()).unwrap_or(u32::MAX),
             asked_at: self.now,
-            ..Client::FREE
+            ..Client::default()
         };
+        match self.clients.get_mut(slot as usize) {
+            Some(old) => *old = client,
+            None => self.clients.push(client),
+        }
         self.order.push(slot);
         self.idle.push_back((self.now, slot));
         self.enter(slot, None);
@@ -509,27 +410,17 @@ impl Buckets {
 
     /// What a forgotten client had goes to the pool, and what that has no room for to the full buckets, which are to grow.
     fn forget(&mut self, slot: u32) {
-        self.has_forgotten = true;
         self.pool += self.exit(slot);
         self.resize();
-        self.overflow();
-        if self.full > 0 {
-            let excess = (self.pool - self.most_pooled()).max(0);
-            let room = self.depth - (self.clock - self.mark);
-            let growth = room.min(div_floor(excess, self.full.into()));
-            self.mark -= growth;
-            self.pool -= growth * i128::from(self.full);
-        }
+        self.pool -= self.levels.grow(self.pool - self.most_pooled());
         self.cut();
-        if self.weight == 0 {
-            self.mark = self.clock - self.depth;
-        }
-        let client = mem::replace(&mut self.clients[slot as usize], Client::FREE);
+        let client = mem::take(&mut self.clients[slot as usize]);
         self.order.swap_remove(client.place as usize);
         if let Some(moved) = self.order.get(client.place as usize) {
             self.clients[*moved as usize].place = client.place;
         }
         self.forgotten.push(slot);
+        self.has_forgotten = true;
     }
 
     /// Counts the weight of a client in. Its bucket gets what it had, or if it is new, as much as the pool has.
@@ -541,100 +432,40 @@ impl Buckets {
             self.bounded += 1;
         }
         self.keep_reserve();
-        self.weight += u64::from(terms.weight());
         *self.weights.entry(terms.weight()).or_default() += 1;
+        self.levels.enter(slot, terms.weight());
         self.resize();
-        self.overflow();
         let has = had.unwrap_or_else(|| mem::take(&mut self.pool));
-        let level = has.min(self.room_of(slot));
+        let level = has.min(self.levels.room(slot));
         self.pool += has - level;
-        self.full += u64::from(terms.weight());
-        self.clients[slot as usize].is_full = true;
-        self.set_level(slot, level);
+        self.levels.fill(slot, level);
         self.cut();
     }
 
     /// Counts the weight of a client out, and returns what its bucket has.
     fn exit(&mut self, slot: u32) -> i128 {
-        self.settle_client(slot);
-        let level = self.level(slot);
+        self.pool += self.levels.settle(slot);
+        let level = self.levels.exit(slot);
         let client = &mut self.clients[slot as usize];
         let weight = client.terms.weight();
         self.borrowers.dismiss(&mut client.borrower, weight);
-        if client.is_full {
-            self.full -= u64::from(weight);
-        } else {
-            self.filling.remove(&(client.fills_at, slot));
-        }
         if client.terms.has_own_share() {
             self.own -= u64::from(weight);
         } else if slot != OVERFLOW {
             self.bounded -= 1;
         }
-        self.weight -= u64::from(weight);
-        let alike = self.weights.get_mut(&weight).map_or(0, |alike| {
-            *alike -= 1;
-            *alike
-        });
-        if alike == 0 {
+        let alike = self.weights.entry(weight).or_default();
+        *alike -= 1;
+        if *alike == 0 {
             self.weights.remove(&weight);
         }
         self.keep_reserve();
         level
     }
 
-    fn weight_of(&self, slot: u32) -> i128 {
-        self.clients[slot as usize].terms.weight().into()
-    }
-
-    /// What the bucket of a client has room for now.
-    fn room_of(&self, slot: u32) -> i128 {
-        self.weight_of(slot) * (self.clock - self.mark)
-    }
-
-    /// What the bucket of a client that is not full would hold, were it large enough.
-    fn risen(&self, slot: u32) -> i128 {
-        let client = &self.clients[slot as usize];
-        client.level + i128::from(client.terms.weight()) * (self.clock - client.as_of)
-    }
-
-    /// What the bucket of a client holds. A debt is below zero.
-    fn level(&self, slot: u32) -> i128 {
-        let room = self.room_of(slot);
-        if self.clients[slot as usize].is_full {
-            return room;
-        }
-        self.risen(slot).min(room)
-    }
-
-    /// The mark at which a bucket is full that is not.
-    fn fills_at(&self, slot: u32) -> i128 {
-        let missing = self.room_of(slot) - self.risen(slot);
-        self.mark + div_ceil(missing, self.weight_of(slot))
-    }
-
-    fn set_level(&mut self, slot: u32, level: i128) {
-        let (clock, room) = (self.clock, self.room_of(slot));
-        let client = &mut self.clients[slot as usize];
-        (client.level, client.as_of) = (level, clock);
-        if client.is_full && level < room {
-            client.is_full = false;
-            self.full -= u64::from(client.terms.weight());
-            let fills_at = self.fills_at(slot);
-            self.queue(slot, fills_at);
-        } else if !client.is_full {
-            // Too early a place is put right when it is reached, too late a one would be missed.
-            let fills_at = self.fills_at(slot);
-            if fills_at < self.clients[slot as usize].fills_at {
-                self.queue(slot, fills_at);
-            }
-            self.settle_client(slot);
-        }
-    }
-
     /// The most that the bucket of a client and the pool ever hold together.
     fn most_held(&self, slot: u32) -> i128 {
-        self.weight_of(slot) * self.depth + self.most_pooled()
+        self.levels.most(slot) + self.most_pooled()
     }
 
     fn usable(&self, slot: u32) -> i128 {
@@ -654,24 +485,24 @@ impl Buckets {
     }
 
     /// What the pool has to hold until a client may borrow, if no others ask.
-    fn least_pool(&self, slot: u32) -> i128 {
+    fn least_pooled(&self, slot: u32) -> i128 {
         let client = &self.clients[slot as usize];
         let weight = client.terms.weight();
-        let missing = self.borrowers.missing(&client.borrower, weight);
-        if missing == 0 || self.borrowers.others(&client.borrower, weight) == 0 {
-            return 0;
+        match self.borrowers.missing(&client.borrower, weight) {
+            0 => 0,
+            missing => self.half_of_pool().min(self.pool + missing),
         }
-        self.half_of_pool().min(self.pool + missing)
     }
 
-    /// Takes what the level of a client falls short of, as far as the pool lends it.
+    /// Takes what the level of a client falls short of from the pool, as far as it is `borrowed`.
     fn take(&mut self, slot: u32, level: i128, borrowed: i128) {
         if borrowed > 0 {
             self.pool -= borrowed;
             let client = &mut self.clients[slot as usize];
             self.borrowers.lend(&mut client.borrower, borrowed);
         }
-        self.set_level(slot, (level + borrowed).max(-MOST_OWED));
+        let level = (level + borrowed).max(-MOST_OWED);
+        self.levels.set_level(slot, level);
     }
 
     /// The counts of a client in the present cycle.
@@ -703,74 +534,21 @@ impl Buckets {
     /// When a request passes if no others ask. With many buckets that are not full, or when other borrowers stop competing before, an
     /// earlier instant, at which it has to ask again.
     fn opens_at(&self, slot: u32, units: i128) -> Tick {
-        let least = self.least_pool(slot);
-        let open_at = self.holds_at(slot, units, least);
-        let ends_at = self.borrowers.ends_at();
+        let there_at = |least_pooled| {
+            let need = Need {
+                units,
+                pool: self.pool,
+                most_pooled: self.most_pooled(),
+                least_pooled,
+            };
+            self.given_at(self.levels.units_until_there(slot, need))
+        };
+        let least = self.least_pooled(slot);
+        let (open_at, ends_at) = (there_at(least), self.borrowers.ends_at());
         if least == 0 || open_at <= ends_at {
             return open_at;
         }
-        self.holds_at(slot, units, 0).max(ends_at)
-    }
-
-    /// When the bucket of a client and the pool together hold so many units, and the pool at least `least` if it has to lend; or when
-    /// many more buckets are full. Both contents are linear between the instants at which a bucket fills.
-    fn holds_at(&self, slot: u32, units: i128, least: i128) -> Tick {
-        let weight = self.weight_of(slot);
-        let (mut clock, mut mark, mut pool) = (self.clock, self.mark, self.pool);
-        let (mut level, mut full) = (self.level(slot), i128::from(self.full));
-        let mut fillings = self.fillings();
-        let mut next = fillings.next();
-        for _ in 0..=SETTLED + 1 {
-            let until_full = next.map_or(i128::MAX, |(at, _)| (at - mark).max(0));
-            // Buckets overflow when they have grown to their depth.
-            let growth = mark + self.depth - clock;
-            let grows = growth > 0 && until_full > 0;
-            let length = if grows { growth } else { until_full };
-            let is_full = !grows && level >= weight * (clock - mark);
-            let rise = if is_full { 0 } else { weight };
-            let inflow = if grows { 0 } else { full };
-            let own = steps_to(units - level, rise);
-            let held = steps_to(units - level - pool, rise + inflow)
-                .max(steps_to(units - level - self.most_pooled(), rise))
-                .max(steps_to(least - pool, inflow));
-            if own.min(held) <= length {
-                return self.tick_of(clock.saturating_add(own.min(held)));
-            }
-            clock += length;
-            level += rise * length;
-            if !grows {
-                mark += length;
-                pool += inflow * length;
-                if let Some((_, filled)) = next {
-                    full += self.weight_of(filled);
-                    pool += self.risen(filled) - self.weight_of(filled) * (self.clock - mark);
-                    level = level.min(weight * (clock - mark));
-                }
-                next = fillings.next();
-            }
-        }
-        self.tick_of(clock)
-    }
-
-    /// The marks at which buckets will be full, in order.
-    fn fillings(&self) -> impl Iterator<Item = (i128, u32)> + '_ {
-        let mut queued = self.filling.iter().copied().peekable();
-        let mut next = BinaryHeap::new();
-        iter::from_fn(move || {
-            let is_first = |next: &BinaryHeap<Reverse<(i128, u32)>>, at| {
-                next.peek().is_some_and(|Reverse((first, _))| *first <= at)
-            };
-            while let Some((_, slot)) = queued.next_if(|(at, _)| !is_first(&next, *at)) {
-                next.push(Reverse((self.fills_at(slot), slot)));
-            }
-            next.pop().map(|Reverse(filling)| filling)
-        })
-    }
-
-    /// When the clock is there.
-    fn tick_of(&self, clock: i128) -> Tick {
-        let steps = clock - self.clock;
-        self.given_at(steps.saturating_mul(self.weight.into()) - self.carry)
+        there_at(0).max(ends_at)
     }
 
     /// When the rate will have given so many units.
@@ -778,36 +556,15 @@ impl Buckets {
         let units = u128::try_from(units).unwrap_or(0);
         let rate = PERMIT.unsigned_abs() * u128::from(self.share.capacity());
         // A product that is too large is more nanoseconds than a tick has.
-        let nanos = units
-            .checked_mul(self.share.cycle().as_nanos())
-            .map_or(u128::MAX, |parts| {
-                parts.saturating_sub(self.rest).div_ceil(rate)
-            });
+        let parts = units.checked_mul(self.share.cycle().as_nanos());
+        let nanos = parts.map_or(u128::MAX, |parts| {
+            parts.saturating_sub(self.rest).div_ceil(rate)
+        });
         self.now.after(saturating_duration(nanos))
     }
 }
 
 impl Client {
-    /// A slot that is not in use.
-    const FREE: Self = Self {
-        terms: ClientTerms::new(),
-        is_known: false,
-        is_full: true,
-        level: 0,
-        as_of: 0,
-        fills_at: 0,
-        borrower: Borrower::NEW,
-        place: 0,
-        asked_at: Tick::ZERO,
-        waiting: 0,
-        cycle: 0,
-        demand: 0,
-        used: 0,
-        refused: 0,
-        passed: 0,
-        turned_away: 0,
-    };
-
     /// Begins to count anew in another cycle.
     fn enter_cycle(&mut self, cycle: u64) {
         if self.cycle == cycle {
@@ -815,31 +572,15 @@ impl Client {
         }
         let asked = self.refused.saturating_add(self.used.into());
         let follows = self.cycle + 1 == cycle;
-        self.demand = if follows {
-            u32::try_from(asked).unwrap_or(u32::MAX)
-        } else {
-            0
-        };
+        self.demand = u32::try_from(if follows { asked } else { 0 }).unwrap_or(u32::MAX);
         (self.cycle, self.used, self.refused) = (cycle, 0, 0);
     }
 }
 
-/// How many steps of `rise` give what is missing, if any do.
-fn steps_to(missing: i128, rise: i128) -> i128 {
-    match (missing, rise) {
-        (..=0, _) => 0,
-        (_, 0) => i128::MAX,
-        _ => div_ceil(missing, rise),
-    }
-}
-
-/// The quotient, rounded up; `b` is above 0.
-fn div_ceil(a: i128, b: i128) -> i128 {
-    div_floor(a + b - 1, b)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -941,7 +682,7 @@ mod tests {
             let mut buckets = Buckets::new(share, at(0));
             let small = buckets.join(weighing(scale));
             let large = buckets.join(weighing(4 * scale));
-            let held = [small, large].map(|slot| buckets.weight_of(slot) * buckets.depth / PERMIT);
+            let held = [small, large].map(|slot| buckets.levels.most(slot) / PERMIT);
             assert_eq!(held, [3, 12]);
             assert_eq!(ask(&mut buckets, small, 3, 9_000 * MILLI), 3);
         }
@@ -1008,11 +749,11 @@ mod tests {
         let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 4);
         buckets.charge(1, 35, at(0));
         // It had 10, and the pool 10. In 600 ms it has 6 more and the pool 10, which others let go.
-        assert_eq!(buckets.level(1), -15 * PERMIT);
+        assert_eq!(buckets.levels.level(1), -15 * PERMIT);
         assert_eq!(buckets.decide(1, 1, at(0)), wait(600 * MILLI));
         assert_eq!(ask(&mut buckets, 2, 10, 600 * MILLI), 10, "no other pays");
         assert_eq!(ask(&mut buckets, 1, 2, 600 * MILLI), 1);
-        assert_eq!(buckets.level(1), 0);
+        assert_eq!(buckets.levels.level(1), 0);
     }
 
     #[test]
@@ -1020,7 +761,7 @@ mod tests {
         let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 4);
         assert_eq!(ask(&mut buckets, 1, 99, 0), 20);
         buckets.refund(1, 15, None, at(0));
-        assert_eq!(buckets.level(1), 10 * PERMIT);
+        assert_eq!(buckets.levels.level(1), 10 * PERMIT);
         assert_eq!(buckets.pool, 5 * PERMIT);
         buckets.refund(OVERFLOW, 99, Some(at(0)), at(0));
         assert_eq!(buckets.pool, 10 * PERMIT);
@@ -1087,6 +828,166 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Requests of cost 1 as they come, one each so many nanoseconds.
+    #[derive(Clone, Copy)]
+    enum Arrivals {
+        Even(u64),
+        /// A Poisson process with this mean.
+        Random(u64),
+    }
+
+    /// Asks for a time, and returns of each slot when its requests passed, and how many were refused.
+    fn run(buckets: &mut Buckets, all: &[(u32, Arrivals)], until: u64) -> Vec<(Vec<u64>, usize)> {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut gap = |arrivals| match arrivals {
+            Arrivals::Even(gap) => gap,
+            Arrivals::Random(mean) => {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_precision_loss,
+                    clippy::cast_sign_loss,
+                    reason = "some nanoseconds"
+                )]
+                let gap = (-(1.0 - random.f64()).ln() * mean as f64) as u64;
+                gap
+            }
+        };
+        let start = buckets.now.as_nanos();
+        let mut next: BTreeSet<(u64, usize)> = (0..all.len())
+            .map(|index| (start + gap(all[index].1), index))
+            .collect();
+        let mut results = vec![(Vec::new(), 0); all.len()];
+        while let Some((now, index)) = next.pop_first().filter(|(now, _)| *now < start + until) {
+            let (slot, arrivals) = all[index];
+            if ask(buckets, slot, 1, now) == 1 {
+                results[index].0.push(now);
+            } else {
+                results[index].1 += 1;
+            }
+            next.insert((now + gap(arrivals), index));
+        }
+        results
+    }
+
+    #[test]
+    fn a_lender_at_60_percent_loses_less_than_one_request_in_1000() {
+        for (mean, seconds) in [(6, 300), (60, 30), (600, 3)] {
+            let capacity = 40 * mean / 6;
+            let mut buckets = buckets(GuaranteedShare::new(capacity, SECOND), 4);
+            let second = 1_000 * MILLI;
+            let lender = Arrivals::Random(second / u64::from(mean));
+            let flood = Arrivals::Even(second / (10 * u64::from(capacity)));
+            let all = [(1, lender), (2, lender), (3, lender), (4, flood)];
+            let results = run(&mut buckets, &all, u64::from(seconds) * second);
+            let passed: usize = results.iter().map(|(passed, _)| passed.len()).sum();
+            let lenders = &results[..3];
+            let asked: usize = lenders
+                .iter()
+                .map(|(passed, lost)| passed.len() + lost)
+                .sum();
+            let lost: usize = lenders.iter().map(|(_, lost)| lost).sum();
+            assert!(asked > 5_000);
+            assert!(1_000 * lost < asked, "{lost} of {asked}");
+            let all = (capacity * seconds) as usize;
+            assert!(100 * passed >= 99 * all, "{passed} of {all}");
+        }
+    }
+
+    #[test]
+    fn borrowers_share_the_pool_by_weight_however_often_they_ask() {
+        let micros = |micros: u64| Arrivals::Even(1_000 * micros);
+        for (weights, gaps) in [([1, 1], [1_000, 100]), ([3, 1], [500, 50])] {
+            let mut buckets = Buckets::new(GuaranteedShare::new(1_000, SECOND), at(0));
+            let [a, b] = weights.map(|weight| buckets.join(weighing(weight)));
+            // It has more than half of the rate, and uses none.
+            buckets.join(weighing(6));
+            let all = [(a, micros(gaps[0])), (b, micros(gaps[1]))];
+            let _ = run(&mut buckets, &all, 2_000 * MILLI);
+            let results = run(&mut buckets, &all, 8_000 * MILLI);
+            let [a, b] = [0, 1].map(|index: usize| results[index].0.len());
+            let part = 8_000 * weights[0] as usize / (weights[0] + weights[1]) as usize;
+            assert!(50 * a.abs_diff(part) < part, "{a} and {b}");
+            assert!((8_000 - 1..=8_000 + 1).contains(&(a + b)), "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn a_borrower_alone_has_the_whole_pool() {
+        let mut buckets = buckets(GuaranteedShare::new(1_000, SECOND), 10);
+        let all = [(1, Arrivals::Even(MILLI / 10))];
+        let _ = run(&mut buckets, &all, 2_000 * MILLI);
+        assert_eq!(run(&mut buckets, &all, 5_000 * MILLI)[0].0.len(), 5_000);
+    }
+
+    /// A rate of 100 a second, of which 20 % are for payments, and how often these and the rest ask in a second.
+    fn reserve(payments: u64, rest: u64) -> (Buckets, [(u32, Arrivals); 2]) {
+        let share = GuaranteedShare::new(100, SECOND);
+        let mut buckets = Buckets::new(share.try_with_reserve(2_000).unwrap(), at(0));
+        let slot = buckets.join(weighing(2_000).with_own_share(true));
+        assert_eq!(buckets.join(ClientTerms::new()), OVERFLOW);
+        assert_eq!(
+            [slot, OVERFLOW].map(|slot| buckets.client(slot).size),
+            [20, 80]
+        );
+        let [payments, rest] = [payments, rest].map(|asks| Arrivals::Even(1_000 * MILLI / asks));
+        (buckets, [(slot, payments), (OVERFLOW, rest)])
+    }
+
+    #[test]
+    fn at_twice_the_load_a_reserve_is_there_in_every_window() {
+        let (mut buckets, all) = reserve(40, 160);
+        let results = run(&mut buckets, &all, 20_000 * MILLI);
+        let passed = &results[0].0;
+        for start in (0..19_000).step_by(7) {
+            let window = start * MILLI..(start + 1_000) * MILLI;
+            let passed = passed.iter().filter(|now| window.contains(now)).count();
+            assert!(passed >= 20, "{passed} from {start} ms on");
+        }
+    }
+
+    #[test]
+    fn all_of_a_reserve_can_be_borrowed() {
+        for alone in [0, 1] {
+            let (mut buckets, all) = reserve(1_000, 1_000);
+            let _ = run(&mut buckets, &all[alone..=alone], 2_000 * MILLI);
+            let results = run(&mut buckets, &all[alone..=alone], 5_000 * MILLI);
+            assert!(results[0].0.len().abs_diff(500) <= 1);
+        }
+    }
+
+    #[test]
+    fn when_all_flood_each_class_has_its_part() {
+        let (mut buckets, all) = reserve(1_000, 10_000);
+        let _ = run(&mut buckets, &all, 2_000 * MILLI);
+        let results = run(&mut buckets, &all, 10_000 * MILLI);
+        assert_eq!(
+            [0, 1].map(|index: usize| results[index].0.len()),
+            [200, 800]
+        );
+    }
+
+    #[test]
+    fn while_payments_flood_the_rest_does_not_wait_within_its_part() {
+        for rest in [30, 79] {
+            let (mut buckets, all) = reserve(1_000, rest);
+            let results = run(&mut buckets, &all, 20_000 * MILLI);
+            assert_eq!(results[1].1, 0);
+            assert!(results[0].0.len() as u64 >= 20 * (100 - rest));
+        }
+    }
+
+    #[test]
+    fn a_reserve_is_full_before_its_class_asks_at_all() {
+        let share = GuaranteedShare::new(100, SECOND);
+        let mut buckets = Buckets::new(share.try_with_reserve(2_000).unwrap(), at(0));
+        let flood = [(OVERFLOW, Arrivals::Even(MILLI))];
+        let _ = run(&mut buckets, &flood, 10_000 * MILLI);
+        let payments = buckets.join(weighing(2_000).with_own_share(true));
+        assert_eq!(ask(&mut buckets, payments, 99, 10_000 * MILLI), 20);
+        let more = buckets.decide(payments, 1, at(10_000 * MILLI));
+        assert!((40..=50).contains(&more.retry_in().unwrap().as_millis()));
     }
 
     /// The same rule, with a walk over all clients at each step.
@@ -1395,6 +1296,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn among_many_buckets_a_wait_is_told_in_a_few_steps_and_ends_in_time() {
+        for seed in 0..20 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let share = GuaranteedShare::new(6_000, SECOND);
+            let (mut buckets, mut model) = (buckets(share, 300), Model::new(share));
+            (1..=300).for_each(|slot| model.join(slot, 1, false));
+            for slot in 1..=300 {
+                // At least one permit is left of 20, but of the pool nothing.
+                let cost = if slot == 1 { 1_520 } else { random.u32(1..20) };
+                assert!(buckets.decide(slot, cost, at(0)).is_pass());
+                assert!(model.decide(slot, cost, 0));
+            }
+            let cost = random.u32(1..200);
+            let (mut now, mut steps) = (0, 0);
+            while let Some(wait) = buckets.decide(1, cost, at(now)).retry_in() {
+                assert!(!model.clone().decide(1, cost, now));
+                now += u64::try_from(wait.as_nanos()).unwrap();
+                steps += 1;
+            }
+            assert!(!model.clone().decide(1, cost, now - 1));
+            assert!(model.decide(1, cost, now));
+            assert!((1..100).contains(&steps), "{steps}");
+        }
+    }
+
     /// Random requests and changes, to the buckets and to their model.
     struct Trace {
         buckets: Buckets,
@@ -1421,7 +1348,9 @@ mod tests {
             let buckets = Buckets::new(share, at(0));
             let slots = buckets.slots().iter();
             Self {
-                due: slots.map(|slot| (*slot, buckets.level(*slot))).collect(),
+                due: slots
+                    .map(|slot| (*slot, buckets.levels.level(*slot)))
+                    .collect(),
                 buckets,
                 model: Model::new(share),
                 random,
@@ -1631,7 +1560,7 @@ mod tests {
             assert_eq!(self.buckets.pool, self.model.pool);
             assert_eq!(self.buckets.slots().len(), self.model.seats.len());
             for (slot, seat) in &self.model.seats {
-                assert_eq!(self.buckets.level(*slot), seat.level);
+                assert_eq!(self.buckets.levels.level(*slot), seat.level);
                 let client = &self.buckets.clients[*slot as usize];
                 let credit = self
                     .buckets

@@ -98,8 +98,9 @@ impl GuaranteedShare {
     /// Sets how much the bucket of a client holds: its share of the rate for this time, in ten-thousandths of a cycle. Default: 10,000,
     /// one cycle.
     ///
-    /// A deeper bucket bears larger bursts of its client, and lets more pass in a window. If clients use 80 % of their shares on
-    /// average, 60 requests a cycle, and come at random, then half a cycle refuses 1 of 1,000 requests, and one cycle none.
+    /// A deeper bucket bears larger bursts of its client, and lets more pass in a window. While another client floods, one that sends 6
+    /// requests a cycle at random, and so uses 80 % of its share, is refused 4.2 % of them with half a cycle, 0.9 % with one, and 0.04 %
+    /// with two. With 60 requests a cycle none of 600,000 was refused.
     ///
     /// # Errors
     ///

@@ -131,6 +131,7 @@ mod clients;
 mod divide;
 mod fair_share;
 mod guaranteed_share;
+mod levels;
 mod report;
 mod rule;
 mod wide;

@@ -37,6 +37,11 @@ pub(super) fn div_floor(a: i128, b: i128) -> i128 {
     }
 }
 
+/// The quotient, rounded up; `b` is above 0.
+pub(super) fn div_ceil(a: i128, b: i128) -> i128 {
+    div_floor(a + b - 1, b)
+}
+
 /// The upper and the lower 128 bits of a product.
 pub(super) fn product(a: u128, b: u128) -> (u128, u128) {
     if let Some(product) = a.checked_mul(b) {

@@ -1,0 +1,411 @@
+use core::cmp::Reverse;
+use core::iter;
+use core::mem;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use super::wide::{div_ceil, div_floor};
+
+/// How many filled buckets are settled at a time.
+const SETTLED: usize = 64;
+
+/// How many of more buckets are looked at to foresee an instant.
+const FORESEEN: usize = 8;
+
+/// After a rise of the clock by that much every bucket is full.
+const MOST_STEPS: i128 = 1 << 72;
+
+/// The levels of token buckets that share a rate by weight and are equally deep for their weight.
+///
+/// No time walks over them. A virtual clock rises by what the rate gives to each unit of weight. A bucket of weight w has room for
+/// w · (`clock` − `mark`), where the `mark` follows the clock at the depth of a bucket. When the mark rises by a step, all full buckets
+/// together overflow by their weight. Those that are not full are ordered by the mark at which they are.
+#[derive(Clone, Debug)]
+pub(super) struct Levels {
+    /// By slot.
+    buckets: Vec<Bucket>,
+    /// What each unit of weight has been given so far.
+    clock: i128,
+    /// What is not yet one unit for each unit of weight.
+    carry: i128,
+    /// At most `depth` behind the clock, and less while the buckets grow.
+    mark: i128,
+    depth: i128,
+    /// The weight of all buckets and of what is `vacant`.
+    weight: i128,
+    /// The part of it that is full.
+    full: i128,
+    /// A weight without a bucket, always full.
+    vacant: i128,
+    /// The buckets that are not full, by the mark at which they are, or an earlier one.
+    filling: BTreeSet<(i128, u32)>,
+}
+
+/// One bucket, in one line of the cache.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Bucket {
+    /// What it held when the clock was `as_of`. Below zero is a debt. Of a full one it does not count.
+    level: i128,
+    as_of: i128,
+    /// Its place among those that are not full.
+    fills_at: i128,
+    weight: u32,
+    is_filling: bool,
+}
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Need {
+    pub(super) units: i128,
+    /// What the pool has, and has room for.
+    pub(super) pool: i128,
+    pub(super) most_pooled: i128,
+    /// What the pool has to hold before it lends.
+    pub(super) least_pooled: i128,
+}
+
+impl Levels {
+    pub(super) const fn new() -> Self {
+        Self {
+            buckets: Vec::new(),
+            clock: 0,
+            carry: 0,
+            mark: -MOST_STEPS,
+            depth: MOST_STEPS,
+            weight: 0,
+            full: 0,
+            vacant: 0,
+            filling: BTreeSet::new(),
+        }
+    }
+
+    pub(super) const fn weight(&self) -> i128 {
+        self.weight
+    }
+
+    pub(super) fn is_full(&self, slot: u32) -> bool {
+        !self.buckets[slot as usize].is_filling
+    }
+
+    /// What a bucket holds. A debt is below zero.
+    pub(super) fn level(&self, slot: u32) -> i128 {
+        let room = self.room(slot);
+        if self.is_full(slot) {
+            return room;
+        }
+        self.risen(slot).min(room)
+    }
+
+    /// What a bucket has room for now.
+    pub(super) fn room(&self, slot: u32) -> i128 {
+        self.weight_of(slot) * (self.clock - self.mark)
+    }
+
+    /// What a bucket has room for when it has grown.
+    pub(super) fn most(&self, slot: u32) -> i128 {
+        self.weight_of(slot) * self.depth
+    }
+
+    /// Divides units by weight. Without buckets they are returned.
+    pub(super) fn give(&mut self, units: i128) -> i128 {
+        self.carry = self.carry.saturating_add(units);
+        if self.weight == 0 {
+            return mem::take(&mut self.carry);
+        }
+        let steps = div_floor(self.carry, self.weight);
+        self.carry -= steps * self.weight;
+        // What comes after all are full is lost.
+        self.clock += steps.min(MOST_STEPS);
+        0
+    }
+
+    /// How many units have to be given until the clock is there.
+    fn units_until(&self, clock: i128) -> i128 {
+        (clock - self.clock).saturating_mul(self.weight) - self.carry
+    }
+
+    /// How many units have to be given until a bucket is full.
+    pub(super) fn units_until_full(&self, slot: u32) -> i128 {
+        let missing = self.most(slot) - self.level(slot);
+        self.units_until(self.clock + div_ceil(missing, self.weight_of(slot)))
+    }
+
+    /// Returns what full buckets have no room for. In which order they became full does not matter, since nothing was taken meanwhile.
+    /// Of those that have filled, some are settled.
+    pub(super) fn overflow(&mut self) -> i128 {
+        let mark = self.mark.max(self.clock - self.depth);
+        let mut overflow = self.full.saturating_mul(mark - self.mark);
+        self.mark = mark;
+        for _ in 0..SETTLED {
+            let Some((at, slot)) = self.filling.first().copied() else {
+                break;
+            };
+            if at > mark {
+                break;
+            }
+            self.filling.pop_first();
+            let excess = self.risen(slot) - self.room(slot);
+            if excess >= 0 {
+                self.set_full(slot);
+                overflow = overflow.saturating_add(excess);
+            } else {
+                // Something was taken since it was queued.
+                self.queue(slot);
+            }
+        }
+        overflow
+    }
+
+    /// Returns what one bucket has no room for, if it has filled.
+    pub(super) fn settle(&mut self, slot: u32) -> i128 {
+        let excess = self.risen(slot) - self.room(slot);
+        if self.is_full(slot) || excess < 0 {
+            return 0;
+        }
+        self.unqueue(slot);
+        self.set_full(slot);
+        excess
+    }
+
+    /// Sets the level of a bucket, at most to its room.
+    pub(super) fn set_level(&mut self, slot: u32, level: i128) {
+        let (clock, room) = (self.clock, self.room(slot));
+        let bucket = &mut self.buckets[slot as usize];
+        (bucket.level, bucket.as_of) = (level, clock);
+        if level >= room {
+            self.settle(slot);
+        } else if !bucket.is_filling {
+            bucket.is_filling = true;
+            self.full -= i128::from(bucket.weight);
+            self.queue(slot);
+        } else if self.fills_at(slot) < self.buckets[slot as usize].fills_at {
+            // Only a place that is too late is wrong.
+            self.unqueue(slot);
+            self.queue(slot);
+        }
+    }
+
+    /// Sets the depth for a unit of weight. Buckets shrink at once, and grow as the clock rises. The first ones do not have to grow.
+    pub(super) fn set_depth(&mut self, depth: i128) {
+        self.depth = depth;
+        if self.weight == 0 {
+            self.depth = MOST_STEPS;
+            self.mark = self.clock - MOST_STEPS;
+        }
+    }
+
+    /// Lets full buckets grow now, as they are to, by at most so many units. Returns how many.
+    pub(super) fn grow(&mut self, units: i128) -> i128 {
+        if self.full == 0 {
+            return 0;
+        }
+        let growth = self.depth - (self.clock - self.mark);
+        let growth = growth.min(div_floor(units.max(0), self.full));
+        self.mark -= growth;
+        growth * self.full
+    }
+
+    /// Sets what is vacant, and returns what that releases.
+    pub(super) fn set_vacant(&mut self, vacant: i128) -> i128 {
+        let more = vacant - self.vacant;
+        self.weight += more;
+        self.full += more;
+        self.vacant = vacant;
+        -more * (self.clock - self.mark)
+    }
+
+    /// Counts the weight of a new bucket in. It is full once the depth is set.
+    pub(super) fn enter(&mut self, slot: u32, weight: u32) {
+        let len = self.buckets.len().max(slot as usize + 1);
+        self.buckets.resize(len, Bucket::default());
+        self.weight += i128::from(weight);
+        self.buckets[slot as usize].weight = weight;
+    }
+
+    /// Puts as much into a new bucket.
+    pub(super) fn fill(&mut self, slot: u32, level: i128) {
+        self.full += self.weight_of(slot);
+        self.set_level(slot, level);
+    }
+
+    /// Removes a bucket that is settled, and returns what it held.
+    pub(super) fn exit(&mut self, slot: u32) -> i128 {
+        let level = self.level(slot);
+        self.weight -= self.weight_of(slot);
+        if self.is_full(slot) {
+            self.full -= self.weight_of(slot);
+        } else {
+            self.unqueue(slot);
+        }
+        self.buckets[slot as usize] = Bucket::default();
+        level
+    }
+
+    /// Puts some buckets right that are queued too early, so that fewer have to be looked at to foresee an instant.
+    pub(super) fn sort_first(&mut self) {
+        for _ in 0..FORESEEN {
+            let first = self.filling.first().copied();
+            let Some((_, slot)) = first.filter(|(at, slot)| *at < self.fills_at(*slot)) else {
+                return;
+            };
+            self.filling.pop_first();
+            self.queue(slot);
+        }
+    }
+
+    /// How many units have to be given until a bucket and the pool together have what a request needs, if nothing else is taken. It is
+    /// exact if at most [`SETTLED`] buckets are not full. Otherwise it may be less, but some of those fill before.
+    ///
+    /// What bucket and pool have rises evenly between the instants at which a bucket fills.
+    pub(super) fn units_until_there(&self, slot: u32, need: Need) -> i128 {
+        let weight = self.weight_of(slot);
+        let (mut clock, mut mark, mut pool) = (self.clock, self.mark, need.pool);
+        let (mut level, mut full) = (self.level(slot), self.full);
+        let mut fillings = self.fillings();
+        let mut next = fillings.next();
+        let is_exact = self.filling.len() <= SETTLED;
+        // Each may be looked at twice; and buckets grow to their depth before they overflow.
+        for _ in 0..=if is_exact { 2 * SETTLED + 1 } else { FORESEEN } {
+            let until_next = next.map_or(i128::MAX, |(at, _)| (at - mark).max(0));
+            let growth = mark + self.depth - clock;
+            let grows = growth > 0 && until_next > 0;
+            let length = if grows { growth } else { until_next };
+            let is_full = !grows && level >= weight * (clock - mark);
+            let rise = if is_full { 0 } else { weight };
+            let inflow = if grows { 0 } else { full };
+            let alone = steps_to(need.units - level, rise);
+            let lent = steps_to(need.units - level - pool, rise + inflow)
+                .max(steps_to(need.units - level - need.most_pooled, rise))
+                .max(steps_to(need.least_pooled - pool, inflow));
+            if alone.min(lent) <= length {
+                return self.units_until(clock.saturating_add(alone.min(lent)));
+            }
+            clock += length;
+            level += rise * length;
+            if grows {
+                continue;
+            }
+            mark += length;
+            pool += inflow * length;
+            if let Some((_, other)) = next {
+                let excess = self.risen(other) - self.weight_of(other) * (self.clock - mark);
+                if excess >= 0 {
+                    full += self.weight_of(other);
+                    pool += excess;
+                    level = level.min(weight * (clock - mark));
+                }
+            }
+            next = fillings.next();
+        }
+        self.units_until(clock)
+    }
+
+    /// The marks at which buckets fill, in order, and those for which they are queued too early.
+    fn fillings(&self) -> impl Iterator<Item = (i128, u32)> + '_ {
+        let mut queued = self.filling.iter().copied().peekable();
+        let mut later = BinaryHeap::new();
+        iter::from_fn(move || {
+            let first = later.peek().map(|Reverse(filling)| *filling);
+            let Some((at, slot)) = queued.next_if(|next| first.is_none_or(|first| *next < first))
+            else {
+                later.pop();
+                return first;
+            };
+            let fills_at = self.fills_at(slot);
+            if fills_at > at {
+                later.push(Reverse((fills_at, slot)));
+            }
+            Some((at, slot))
+        })
+    }
+
+    fn weight_of(&self, slot: u32) -> i128 {
+        self.buckets[slot as usize].weight.into()
+    }
+
+    /// What a bucket that is not full would hold, were it large enough.
+    fn risen(&self, slot: u32) -> i128 {
+        let bucket = &self.buckets[slot as usize];
+        bucket.level + i128::from(bucket.weight) * (self.clock - bucket.as_of)
+    }
+
+    /// The mark at which a bucket is full that is not.
+    fn fills_at(&self, slot: u32) -> i128 {
+        self.mark + div_ceil(self.room(slot) - self.risen(slot), self.weight_of(slot))
+    }
+
+    fn set_full(&mut self, slot: u32) {
+        self.buckets[slot as usize].is_filling = false;
+        self.full += self.weight_of(slot);
+    }
+
+    fn queue(&mut self, slot: u32) {
+        let fills_at = self.fills_at(slot);
+        self.buckets[slot as usize].fills_at = fills_at;
+        self.filling.insert((fills_at, slot));
+    }
+
+    fn unqueue(&mut self, slot: u32) {
+        self.filling
+            .remove(&(self.buckets[slot as usize].fills_at, slot));
+    }
+}
+
+/// How many steps of `rise` give what is missing, if any do.
+fn steps_to(missing: i128, rise: i128) -> i128 {
+    match (missing, rise) {
+        (..=0, _) => 0,
+        (_, 0) => i128::MAX,
+        _ => div_ceil(missing, rise),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Full buckets of 100 units.
+    fn full(weights: &[u32]) -> Levels {
+        let mut levels = Levels::new();
+        for (slot, weight) in (0..).zip(weights) {
+            levels.enter(slot, *weight);
+            levels.set_depth(100);
+            assert_eq!(levels.overflow(), 0);
+            levels.fill(slot, levels.room(slot));
+        }
+        levels
+    }
+
+    #[test]
+    fn what_a_bucket_has_no_room_for_overflows() {
+        let mut levels = full(&[1, 3]);
+        levels.set_level(1, 50);
+        assert_eq!(levels.give(40) + levels.overflow(), 10);
+        assert_eq!((levels.level(0), levels.level(1)), (100, 80));
+        assert_eq!(levels.give(400) + levels.overflow(), 400 - 220);
+        assert_eq!(levels.units_until_full(1), 0);
+    }
+
+    #[test]
+    fn buckets_that_fill_at_once_are_settled_64_at_a_time_and_nothing_is_lost() {
+        let mut levels = full(&[1; 200]);
+        (0..200).for_each(|slot| levels.set_level(slot, 40));
+        assert_eq!(levels.give(200 * 100), 0);
+        let overflows = [0; 5].map(|_| levels.overflow());
+        assert_eq!(overflows, [64 * 40, 64 * 40, 64 * 40, 8 * 40, 0]);
+        assert!((0..200).all(|slot| levels.level(slot) == 100));
+    }
+
+    #[test]
+    fn a_smaller_depth_cuts_at_once_and_a_larger_one_grows_with_time() {
+        let mut levels = full(&[1, 1]);
+        levels.set_level(0, 30);
+        levels.set_depth(40);
+        assert_eq!(levels.overflow(), 60);
+        levels.set_depth(70);
+        assert_eq!(levels.give(20) + levels.overflow(), 0);
+        assert_eq!((levels.level(0), levels.level(1)), (40, 50));
+        assert_eq!(levels.grow(7), 7);
+        assert_eq!((levels.level(0), levels.level(1)), (40, 57));
+    }
+}
