@@ -10,5 +10,7 @@ mod kinds;
 
 #[path = "schedules/fair.rs"]
 mod fair;
+#[path = "schedules/guaranteed.rs"]
+mod guaranteed;
 #[path = "schedules/queues.rs"]
 mod queues;

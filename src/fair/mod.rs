@@ -131,7 +131,6 @@ mod clients;
 mod divide;
 mod fair_share;
 mod guaranteed_share;
-#[cfg_attr(not(test), allow(dead_code))]
 mod levels;
 mod report;
 mod rule;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
-use paceline::fair::{Division, FairShare, Newcomers};
+use paceline::fair::{Division, FairShare, Newcomers, Rule};
 use paceline::limiter::{AcquireError, Fair};
 use paceline::prelude::*;
 use proptest::prelude::*;
@@ -24,10 +24,10 @@ use testkit::queue::{Oracle, Room, Subject, Turn, Visit};
 
 use crate::timed::{ms, now, since, sleep};
 
-const CYCLE: Duration = Duration::from_millis(100);
+pub(super) const CYCLE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug)]
-enum Event {
+pub(super) enum Event {
     Comes(Visit, How),
     Tries(usize, u32),
     IsPolled(Index),
@@ -42,13 +42,13 @@ enum Event {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum How {
+pub(super) enum How {
     Acquire,
     Within(u64),
     Stream,
 }
 
-fn events() -> impl Strategy<Value = Vec<Event>> {
+pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
     let how = prop_oneof![
         3 => Just(How::Acquire),
         1 => (0..300_u64).prop_map(How::Within),
@@ -207,8 +207,8 @@ async fn goes_on(oracle: &mut Oracle<Clients>, event: Event) {
     agrees(oracle);
 }
 
-fn ask(
-    limit: &Fair<usize>,
+pub(super) fn ask<R: Rule>(
+    limit: &Fair<usize, R>,
     visit: Visit,
     how: How,
 ) -> BoxFuture<'static, Result<(), AcquireError>> {
