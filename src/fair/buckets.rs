@@ -277,7 +277,7 @@ impl Buckets {
         &self.order
     }
 
-    /// A number that changes when other clients may pass earlier than they were told: since one is forgotten, their shares are larger.
+    /// A number that changes when other clients may pass earlier than their timers say: without a forgotten client their shares are larger.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
@@ -554,7 +554,7 @@ impl Buckets {
         there_at(0).max(ends_at)
     }
 
-    /// When the rate will have given so many units.
+    /// The instant by which the rate has given these units.
     fn given_at(&self, units: i128) -> Tick {
         let units = u128::try_from(units).unwrap_or(0);
         let rate = PERMIT.unsigned_abs() * u128::from(self.share.capacity());
@@ -833,7 +833,7 @@ mod tests {
         }
     }
 
-    /// Requests of cost 1 as they come, one each so many nanoseconds.
+    /// The gaps between requests of cost 1, in nanoseconds.
     #[derive(Clone, Copy)]
     enum Arrivals {
         Even(u64),
@@ -1463,7 +1463,7 @@ mod tests {
                 assert_eq!(passes, remaining > 0);
             }
             let due = self.due.get_mut(&slot).unwrap();
-            // Nobody pays for a neighbour.
+            // No client pays for a neighbour.
             assert!(passes || units > *due);
             if passes {
                 *due -= units;
