@@ -772,6 +772,23 @@ mod tests {
     }
 
     #[test]
+    fn a_report_counts_a_cycle_and_what_the_one_before_asked() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 2);
+        assert_eq!(ask(&mut buckets, 1, 40, 0), 30);
+        let counts = |buckets: &Buckets| {
+            let report = buckets.client(1);
+            (report.demand, report.used, report.refused, report.borrowed)
+        };
+        assert_eq!(counts(&buckets), (0, 30, 10, 10));
+        assert_eq!(ask(&mut buckets, 1, 2, 1_100 * MILLI), 2);
+        assert_eq!(counts(&buckets), (40, 2, 0, 0));
+        let _ = buckets.advance(at(2_100 * MILLI));
+        assert_eq!(counts(&buckets), (2, 0, 0, 0));
+        let _ = buckets.advance(at(3_100 * MILLI));
+        assert_eq!(counts(&buckets), (0, 0, 0, 0));
+    }
+
+    #[test]
     fn a_pause_holds_all_clients() {
         let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 2);
         buckets.pause_until(at(50));
