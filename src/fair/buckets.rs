@@ -551,7 +551,7 @@ impl Buckets {
         there_at(0).max(ends_at)
     }
 
-    /// When the rate will have given so many units.
+    /// The instant by which the rate has given these units.
     fn given_at(&self, units: i128) -> Tick {
         let units = u128::try_from(units).unwrap_or(0);
         let rate = PERMIT.unsigned_abs() * u128::from(self.share.capacity());
@@ -769,6 +769,23 @@ mod tests {
     }
 
     #[test]
+    fn a_report_counts_a_cycle_and_what_the_one_before_asked() {
+        let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 2);
+        assert_eq!(ask(&mut buckets, 1, 40, 0), 30);
+        let counts = |buckets: &Buckets| {
+            let report = buckets.client(1);
+            (report.demand, report.used, report.refused, report.borrowed)
+        };
+        assert_eq!(counts(&buckets), (0, 30, 10, 10));
+        assert_eq!(ask(&mut buckets, 1, 2, 1_100 * MILLI), 2);
+        assert_eq!(counts(&buckets), (40, 2, 0, 0));
+        let _ = buckets.advance(at(2_100 * MILLI));
+        assert_eq!(counts(&buckets), (2, 0, 0, 0));
+        let _ = buckets.advance(at(3_100 * MILLI));
+        assert_eq!(counts(&buckets), (0, 0, 0, 0));
+    }
+
+    #[test]
     fn a_pause_holds_all_clients() {
         let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 2);
         buckets.pause_until(at(50));
@@ -830,7 +847,7 @@ mod tests {
         }
     }
 
-    /// Requests of cost 1 as they come, one each so many nanoseconds.
+    /// The gaps between requests of cost 1, in nanoseconds.
     #[derive(Clone, Copy)]
     enum Arrivals {
         Even(u64),
@@ -1460,7 +1477,7 @@ mod tests {
                 assert_eq!(passes, remaining > 0);
             }
             let due = self.due.get_mut(&slot).unwrap();
-            // Nobody pays for a neighbour.
+            // No client pays for a neighbour.
             assert!(passes || units > *due);
             if passes {
                 *due -= units;

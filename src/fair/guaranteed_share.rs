@@ -31,9 +31,9 @@ use super::fair_share::MOST_CLIENTS;
 /// # Window bound
 ///
 /// At most C · T + S + B permits pass in a half-open window of T, wherever it begins, all clients together. C is the rate, S what all
-/// buckets hold and B what the pool holds: with the defaults C · T and 1.25 cycles of capacity. If a client would hold less than
-/// [`least`](Self::try_with_least), S is larger: `least` for each client of the smallest weight, and in proportion for the others.
-/// Permits that are charged, or given back after others passed, come on top.
+/// buckets hold and B what the pool holds: with the defaults C · T and 1.25 cycles of a capacity of 16 or more. If a client would hold
+/// less than [`least`](Self::try_with_least), S is larger: `least` for each client of the smallest weight, and in proportion for the
+/// others. Permits that are charged, or given back after others passed, come on top, and so may what a retune adds to a reserve.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[doc(alias("hierarchical token bucket", "HTB", "borrowing"))]
 pub struct GuaranteedShare {
@@ -133,7 +133,7 @@ impl GuaranteedShare {
     /// [`max_clients`](Self::try_with_max_clients) to 0. If the clients with their own share have a larger weight together than the
     /// reserve, all parts shrink in proportion.
     ///
-    /// Here payments have 20 % of the rate, whoever else floods, and others can borrow all of it:
+    /// Here payments have 20 % of the rate, whatever others ask, and others can borrow all of it:
     ///
     /// ```
     /// use paceline::fair::{ClientTerms, GuaranteedShare};

@@ -194,7 +194,7 @@ impl Levels {
         }
     }
 
-    /// Lets full buckets grow now, as they are to, by at most so many units. Returns how many.
+    /// Spends up to that many units on the growth of full buckets that are below their depth. Returns how many.
     pub(super) fn grow(&mut self, units: i128) -> i128 {
         if self.full == 0 {
             return 0;

@@ -105,7 +105,8 @@
 //!
 //! A request takes what the bucket of its client has, and the rest from the pool. If that does not cover it, it takes nothing. Clients
 //! that borrow share the pool by weight, however often they ask: one that has borrowed more than its part waits for the others while the
-//! pool is less than half full. Three laws hold, whatever the clients ask:
+//! pool is less than half full. To ask for more than it needs gains a client nothing but this: requests too large to pass keep it among the
+//! borrowers, and save at most two cycles of its part of the pool for a burst. Three laws hold, whatever the clients ask:
 //!
 //! * **No client pays for a neighbour.** A request passes if its client uses, with it, at most w · D + w · (v(t) − v(s)) in each time from s
 //!   to t. A client that is new starts with what the pool has and is due that, and its rate. Neighbours change W, and nothing else.
