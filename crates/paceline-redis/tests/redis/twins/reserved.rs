@@ -459,7 +459,8 @@ fn what_was_not_used_goes_back_without_what_has_flowed_in_since() {
     assert_eq!((refused.passed, classes.room(1, NOW)), (0, 1));
 
     // What was counted before a loss is lost.
-    classes.store.flush();
+    let (at, until) = (NOW + 1, NOW + 5 * MILLI);
+    classes.known.insert(1, Known { at, until });
     assert!(classes.ask(1, NOW + MILLI, 1).lost[0]);
     let settled = Question::give_back(NOW + MILLI, 0).settling(4, NOW);
     classes.call(1, &settled);
@@ -538,10 +539,10 @@ fn other_parameters_keep_fractions_and_cut_a_debt_to_a_bucket() {
     let mut classes = Classes::new(&mut store, &Rate::payments());
     assert_eq!(classes.ask(1, NOW, 4).passed, 1);
     classes.rate.token = MILLI / 2;
-    let refused = classes.ask(1, NOW + 300, 1);
-    // 0.06 were in the bucket and 0.24 in the pool. What is missing comes twice as fast.
-    assert_eq!(refused.wait(), Some(350));
-    assert_eq!(refused.known().at, NOW + 300, "it is written");
+    let refused = classes.ask(1, NOW + 313, 1);
+    // 0.0626 were in the bucket and 0.2504 in the pool. What is missing comes twice as fast.
+    assert_eq!(refused.wait(), Some(344));
+    assert_eq!(refused.known().at, NOW + 313, "it is written");
 
     let mut classes = owing(&mut store);
     classes.rate.burst = 6;
