@@ -145,11 +145,10 @@ policies[6] = function(key, settles_at, written_at, new_token, new_permits, burs
     missing[class] = min(missing[class] + taken - borrowed, 4503599627370496)
   end
 
-  -- Into the bucket of the class, and the rest into the pool.
+  -- Into the bucket of the class. What that has no room for flows on into the pool.
   local function give_back(amount)
-    local into_bucket = min(amount, missing[class])
-    missing[class] = missing[class] - into_bucket
-    from_pool = max(0, from_pool - amount + into_bucket)
+    missing[class] = missing[class] - amount
+    flow(0)
   end
 
   function limit.give_back(cost)

@@ -451,6 +451,20 @@ fn what_was_not_used_goes_back_without_what_has_flowed_in_since() {
     let before = classes.room(1, now);
     classes.call(1, &Question::give_back(now, 0).settling(3, NOW));
     assert_eq!(classes.room(1, now), before + 1);
+
+    // A refused request brings it back too, and writes it down.
+    let mut classes = Classes::new(classes.store, &Rate::payments());
+    assert_eq!(classes.ask(1, NOW, 4).passed, 1);
+    let refused = classes.call(1, &Question::ask(NOW, 4).settling(1, NOW));
+    assert_eq!((refused.passed, classes.room(1, NOW)), (0, 1));
+
+    // What was counted before a loss is lost.
+    let (at, until) = (NOW + 1, NOW + 5 * MILLI);
+    classes.known.insert(1, Known { at, until });
+    assert!(classes.ask(1, NOW + MILLI, 1).lost[0]);
+    let settled = Question::give_back(NOW + MILLI, 0).settling(4, NOW);
+    classes.call(1, &settled);
+    assert_eq!(classes.room(1, NOW + MILLI), 0);
 }
 
 /// Both buckets and the pool are empty, but for a part of a permit. Then each bucket fills alone.
@@ -487,4 +501,86 @@ fn the_largest_numbers_are_exact() {
             assert_eq!(told, missing.div_ceil(flows), "{rate:?} {cost}");
         }
     }
+}
+
+/// A charge takes what is there, and owes the rest: six permits, at two permits in ten milliseconds.
+fn owing(store: &mut Store) -> Classes<'_> {
+    let mut classes = Classes::new(store, &Rate::payments());
+    let charged = classes.call(1, &Question::charge(NOW, 10));
+    assert_eq!(charged.known().until, NOW + 40 * MILLI);
+    classes
+}
+
+#[test]
+fn a_debt_is_kept_where_a_state_is_lost_and_where_the_clock_is_set_back() {
+    let mut store = Store::start();
+    let mut classes = owing(&mut store);
+    let now = NOW - 39 * MILLI;
+    let told = classes.call(1, &Question::peek(now, 1));
+    assert!(!told.lost[0], "its time stands still, as long as it owes");
+
+    let now = NOW - 41 * MILLI;
+    let told = classes.call(1, &Question::peek(now, 1));
+    assert!(told.lost[0]);
+    // 7 permits are missing, of which the pool has 2 when the bucket of the others is full.
+    assert_eq!(told.wait(), Some(25 * MILLI));
+
+    let mut classes = owing(&mut store);
+    let (at, until) = (NOW + MILLI, NOW + 41 * MILLI);
+    classes.known.insert(1, Known { at, until });
+    let refused = classes.ask(1, NOW + 2 * MILLI, 1);
+    assert!(refused.lost[0], "a replica has an older state");
+    assert_eq!(refused.wait(), Some(23 * MILLI));
+}
+
+#[test]
+fn other_parameters_keep_fractions_and_cut_a_debt_to_a_bucket() {
+    let mut store = Store::start();
+    let mut classes = Classes::new(&mut store, &Rate::payments());
+    assert_eq!(classes.ask(1, NOW, 4).passed, 1);
+    classes.rate.token = MILLI / 2;
+    let refused = classes.ask(1, NOW + 313, 1);
+    // 0.0626 were in the bucket and 0.2504 in the pool. What is missing comes twice as fast.
+    assert_eq!(refused.wait(), Some(344));
+    assert_eq!(refused.known().at, NOW + 313, "it is written");
+
+    let mut classes = owing(&mut store);
+    classes.rate.burst = 6;
+    // The debt is 1, and the pool has room for 1.
+    assert_eq!(classes.ask(1, NOW, 1).wait(), Some(5 * MILLI));
+
+    // Other weights alone are other parameters, too.
+    let mut classes = Classes::new(classes.store, &Rate::payments());
+    assert_eq!(classes.ask(0, NOW, 1).passed, 1);
+    classes.rate.weights = vec![50, 50];
+    let rooms = [0, 1].map(|class| classes.room(class, NOW));
+    assert_eq!(rooms, [7, 4]);
+}
+
+#[test]
+fn a_debt_ends_where_numbers_would_not_be_exact() {
+    let mut store = Store::start();
+    let rate = Rate {
+        token: 1 << 42,
+        ..Rate::payments()
+    };
+    let mut classes = Classes::new(&mut store, &rate);
+    for _ in 0..2 {
+        classes.call(1, &Question::charge(NOW, u32::MAX));
+    }
+    let until = classes.known[&1].until;
+    assert!(until > NOW && until - NOW <= (1 << 52) / 20 + classes.rate.numbers(1).settles_in);
+}
+
+#[test]
+fn a_state_that_has_expired_misses_no_more_than_all_after_an_outage() {
+    let mut store = Store::start();
+    let mut classes = Classes::new(&mut store, &Rate::payments());
+    let (at, until) = (NOW, NOW + 50 * MILLI);
+    classes.known.insert(0, Known { at, until });
+    let to = NOW + 60 * MILLI;
+    let refused = classes.call(0, &Question::ask(to, 1).outage(NOW + 20 * MILLI, to));
+    assert!(!refused.lost[0]);
+    assert_eq!(refused.wait(), Some(1_250));
+    assert_eq!(refused.known().until, to + 12 * MILLI);
 }
