@@ -212,6 +212,7 @@ impl Flows {
         let lane = self.lanes.get_mut(&ticket.flow)?;
         let is_first = lane.waiters.end(false) == Some(ticket);
         let removed = lane.waiters.remove(ticket)?;
+        let is_empty = lane.waiters.is_empty();
         if is_first {
             if let Some(cost) = paid {
                 let rounds = &mut self.classes[class_of(ticket.flow)];
@@ -221,7 +222,9 @@ impl Flows {
                 (rounds.served, rounds.last) = (ticket.flow, None);
             }
             self.first_has_changed(ticket.flow, Some(ticket));
-            self.forget_if_unused(ticket.flow, paid.is_some());
+            if is_empty {
+                self.forget_if_unused(ticket.flow, paid.is_some());
+            }
         }
         Some(removed)
     }
@@ -249,7 +252,7 @@ impl Flows {
             let lane = self.lane(flow.id);
             lane.next_weight = flow.weight.get();
             if lane.waiters.is_empty() {
-                self.find_turn(flow.id, 1);
+                self.first_has_changed(flow.id, None);
             }
             self.use_changes(flow.id, now, |in_use| in_use + cost);
         }
@@ -291,30 +294,25 @@ impl Flows {
         };
         if let Some(before) = before {
             rounds.remove(lane.place());
-            rounds.oldest.remove(&before);
+            if self.has_classes {
+                rounds.oldest.remove(&before);
+            }
         }
-        if let Some((ticket, waiter)) = lane.waiters.end_mut(false) {
-            let cost = waiter.cost;
+        let first = lane.waiters.end_mut(false);
+        let first = first.map(|(ticket, waiter)| (ticket, waiter.cost));
+        let weight = lane.weight;
+        lane.find_turn(first.map_or(1, |(_, cost)| cost), rounds.now);
+        weigh(&mut self.division, weight, lane.weight);
+        if let Some((ticket, _)) = first {
+            rounds.insert(lane.place(), ticket);
             if self.has_classes {
                 rounds.oldest.insert(ticket);
             }
-            let place = self.find_turn(id, cost);
-            self.classes[class_of(id)].insert(place, ticket);
-        } else {
-            self.find_turn(id, 1);
         }
-        self.choose_again();
-    }
-
-    /// Finds the next turn of a flow with enough for a first waiter of this cost.
-    fn find_turn(&mut self, id: u64, cost: u32) -> Place {
-        let now = self.classes[class_of(id)].now;
-        let lane = self.lane(id);
-        let (old, new) = (lane.weight, lane.next_weight);
-        lane.find_turn(cost, now);
-        let place = lane.place();
-        weigh(&mut self.division, old, new);
-        place
+        match self.division {
+            None => rounds.choose(None),
+            Some(_) => self.choose_again(),
+        }
     }
 
     /// The lane of a flow, which may begin now.
@@ -351,7 +349,9 @@ impl Flows {
             if self.lanes.is_empty() && self.lanes.capacity() > FEW {
                 self.lanes = HashMap::default();
             }
-            self.choose_again();
+            if self.division.is_some() {
+                self.choose_again();
+            }
         }
     }
 }
