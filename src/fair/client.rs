@@ -269,12 +269,12 @@ impl Client {
             .saturating_add(self.waiting_or_overdrawn());
         if self.has_turn_of_another() {
             self.carry(-TURN);
-        } else {
+        } else if self.loan > 0 {
             self.owed = self.owed.saturating_add(u64::from(self.loan) * PERMIT);
         }
-        if self.unspent() > 0 {
+        if self.carried < 0 && self.unspent() > 0 {
             // A client that leaves permits unused has had no turn too many.
-            self.carried = self.carried.max(0);
+            self.carried = 0;
         }
         (self.used, self.refused, self.loan, self.paying) = (0, 0, 0, 0);
         u32::try_from(attempted).unwrap_or(u32::MAX)

@@ -333,8 +333,8 @@ fn set_default(client: &mut Client, share: &FairShare, weights: u64) {
 
 /// The share of a client by weight, rounded down, and whether that left a fraction.
 fn default_of(client: &Client, capacity: u32, weights: u64) -> (u32, bool) {
-    let weights = u128::from(weights.max(1));
-    let units = u128::from(capacity) * u128::from(client.terms.weight());
+    let units = u64::from(capacity) * u64::from(client.terms.weight());
+    let weights = weights.max(1);
     let default = u32::try_from(units / weights).unwrap_or(capacity);
     (default, units % weights > 0)
 }
