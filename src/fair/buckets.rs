@@ -277,7 +277,7 @@ impl Buckets {
         &self.order
     }
 
-    /// A number that changes when other clients may pass earlier than their timers say: without a forgotten client their shares are larger.
+    /// A number that changes when other clients may pass earlier than they were told: since one is forgotten, their shares are larger.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
