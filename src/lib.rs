@@ -149,6 +149,9 @@ pub mod _docs {
     #[doc = include_str!("../docs/troubleshooting.md")]
     pub mod troubleshooting {}
 
+    #[doc = include_str!("../docs/fairness.md")]
+    pub mod fairness {}
+
     #[doc = include_str!("../docs/semantics.md")]
     pub mod semantics {}
 

@@ -133,19 +133,20 @@ impl GuaranteedShare {
     /// [`max_clients`](Self::try_with_max_clients) to 0. If the clients with their own share have a larger weight together than the
     /// reserve, all parts shrink in proportion.
     ///
-    /// Here payments have 20 % of the rate, whatever others ask, and others can borrow all of it:
+    /// [`Fair::reserved`](crate::limiter::Fair::reserved) sets it, and the terms of the clients. To change the rate of such a limit:
     ///
     /// ```
-    /// use paceline::fair::{ClientTerms, GuaranteedShare};
+    /// use paceline::fair::GuaranteedShare;
+    /// use paceline::limiter::{Fair, Share};
     /// use std::time::Duration;
     ///
-    /// let share = GuaranteedShare::new(100, Duration::from_secs(1)).try_with_reserve(2_000).unwrap();
-    /// let terms_of = |class: &&str| match *class {
-    ///     "payments" => ClientTerms::new().with_own_share(true).try_with_weight(2_000).unwrap(),
-    ///     _ => ClientTerms::new(),
-    /// };
-    /// assert_eq!((share.reserve(), share.max_clients()), (2_000, 0));
-    /// assert_eq!(terms_of(&"payments").weight(), 2_000);
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let rate = |permits| GuaranteedShare::new(permits, Duration::from_secs(1));
+    /// let calls = Fair::reserved(rate(100), [("payments", Share::percent(20))]);
+    /// calls.retune(rate(200).try_with_reserve(2_000).unwrap());
+    /// assert_eq!((calls.share().reserve(), calls.share().max_clients()), (2_000, 0));
+    /// # }
     /// ```
     ///
     /// # Errors

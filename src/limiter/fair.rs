@@ -3,14 +3,15 @@ use core::fmt;
 use core::hash::Hash;
 use core::task::{Context, Poll};
 use core::time::Duration;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
-use crate::fair::{ClientTerms, FairShare, Rule};
+use crate::fair::{ClientTerms, FairShare, GuaranteedShare, Rule};
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
-use crate::time::Resolution;
+use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
@@ -19,6 +20,7 @@ use super::fair_clients::{Account, ClientQueue, ClientShare, FairClients, FairCy
 use super::future::Obeying;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
+use super::share::Share;
 use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
@@ -132,6 +134,72 @@ pub struct Fair<K, R: Rule = FairShare> {
     resolution: Resolution,
     /// `None` if the clients are not observed.
     observer: Option<Arc<KeyedObserver<K>>>,
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Fair<K, GuaranteedShare> {
+    /// A rate of which each of these clients has a part that no other can take, and all others together the rest. Each side borrows what
+    /// the other does not use.
+    ///
+    /// ```
+    /// use paceline::fair::GuaranteedShare;
+    /// use paceline::limiter::{Fair, Share};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let rate = GuaranteedShare::new(100, Duration::from_secs(1));
+    /// let calls = Fair::reserved(rate, [("payments", Share::percent(20))]);
+    ///
+    /// while calls.try_acquire(&"analytics", 1).is_pass() {} // a flood
+    /// assert!(calls.try_acquire(&"payments", 20).is_pass());
+    /// # }
+    /// ```
+    ///
+    /// To [`retune`](Self::retune) it, give the new rate the same [reserve](GuaranteedShare::try_with_reserve), the sum of these parts.
+    ///
+    /// # Panics
+    ///
+    /// If a part is nothing, a client is named twice, or all parts together are nothing or the whole rate:
+    /// [`try_reserved`](Self::try_reserved) returns an error instead.
+    #[must_use]
+    #[track_caller]
+    pub fn reserved(rate: GuaranteedShare, parts: impl IntoIterator<Item = (K, Share)>) -> Self {
+        or_panic(Self::try_reserved(rate, parts))
+    }
+
+    /// [`reserved`](Self::reserved), for values from a configuration.
+    ///
+    /// ```
+    /// use paceline::fair::GuaranteedShare;
+    /// use paceline::limiter::{Fair, Share};
+    /// use std::time::Duration;
+    ///
+    /// let rate = GuaranteedShare::new(100, Duration::from_secs(1));
+    /// let parts = [("payments", Share::percent(60)), ("orders", Share::percent(40))];
+    /// let error = Fair::try_reserved(rate, parts).unwrap_err();
+    /// assert_eq!(error.to_string(), "a reserve has from 1 to 9999 ten-thousandths of the rate, got 10000");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a part is nothing, a client is named twice, or all parts together are nothing or the whole rate.
+    pub fn try_reserved(
+        rate: GuaranteedShare,
+        parts: impl IntoIterator<Item = (K, Share)>,
+    ) -> Result<Self, OutOfRange> {
+        let (mut seats, mut sum) = (HashMap::new(), 0_u32);
+        for (client, part) in parts {
+            let part = part.ten_thousandths();
+            let terms = ClientTerms::new().with_own_share(true);
+            if seats.insert(client, terms.try_with_weight(part)?).is_some() {
+                let message = "each client has one part of a reserve, and one is named twice";
+                return Err(OutOfRange::new("parts", message));
+            }
+            sum = sum.saturating_add(part);
+        }
+        let fair = Self::new(rate.try_with_reserve(sum)?);
+        Ok(fair.with_terms(move |client| seats.get(client).copied().unwrap_or_default()))
+    }
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {

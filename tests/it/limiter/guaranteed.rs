@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt, stream};
 use paceline::fair::{ClientTerms, GuaranteedShare};
 use paceline::feedback::Feedback;
-use paceline::limiter::{ClientShare, Fair, Limiter, Limits, Obey, Quota};
+use paceline::limiter::{ClientShare, Fair, Limiter, Limits, Obey, Quota, Share};
 use paceline::policy::Decision;
 use paceline::prelude::*;
 use testkit::clock::jump;
@@ -400,4 +400,44 @@ fn on_many_threads_every_waiter_of_every_client_passes() {
             (1_000, 0)
         );
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reserve_waits_in_a_queue_of_its_own_beside_a_flood() {
+    let rate = GuaranteedShare::new(100, ms(1_000));
+    let calls = Fair::reserved(rate, [("payments", Share::percent(20))]);
+    while calls.try_acquire(&"analytics", 1).is_pass() {}
+    while calls.try_acquire(&"payments", 1).is_pass() {}
+    let flood = [(); 200].map(|()| tokio::spawn(calls.acquire_one("analytics")));
+    tokio::task::yield_now().await;
+    let start = now();
+    for n in 1..=10 {
+        calls.acquire_one("payments").await;
+        assert_eq!(since(start), n * 50, "20 a second");
+    }
+    let passed = flood.iter().filter(|one| one.is_finished()).count();
+    assert!(passed.abs_diff(40) <= 1, "{passed}: 80 a second");
+}
+
+#[test]
+fn parts_of_a_reserve_that_cannot_be_are_errors() {
+    let rate = GuaranteedShare::new(100, ms(1_000));
+    let error = |parts: &[(&'static str, u32)]| {
+        let parts = parts
+            .iter()
+            .map(|(name, part)| (*name, Share::of_ten_thousand(*part)));
+        Fair::try_reserved(rate, parts).unwrap_err().to_string()
+    };
+    let range = "a reserve has from 1 to 9999 ten-thousandths of the rate, got";
+    assert_eq!(error(&[]), format!("{range} 0"));
+    assert_eq!(
+        error(&[("a", 5_000), ("b", 5_000)]),
+        format!("{range} 10000")
+    );
+    assert_eq!(
+        error(&[("a", 0)]),
+        "a client needs a weight of at least 1, got 0"
+    );
+    let twice = "each client has one part of a reserve, and one is named twice";
+    assert_eq!(error(&[("a", 1_000), ("a", 1_000)]), twice);
 }

@@ -32,6 +32,7 @@ mod prefetch;
 mod priorities;
 pub(crate) mod recorded;
 mod reports;
+mod reserve;
 mod resolution;
 mod settle;
 mod shared;
