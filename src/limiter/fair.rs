@@ -108,7 +108,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 /// # Cost
 ///
 /// A decision is one short lock for all clients, and one look into a map. With a [`FairShare`] a new cycle goes through all clients, and
-/// so does a new client. With a guaranteed share nothing does.
+/// so does a new client. With a guaranteed share nothing does. Clients that all wait to borrow ask again when others were faster: with
+/// 100 of them a waiter is woken about 6 times until it passes, with 1,000 about 76 times.
 ///
 /// # What it cannot do
 ///
