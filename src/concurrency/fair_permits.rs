@@ -109,7 +109,7 @@ impl<K: Hash> FairPermits<K> {
     ///
     /// If `n` is zero.
     pub fn try_new(n: u32) -> Result<Self, OutOfRange> {
-        Permits::try_new(n).map(Self::of)
+        Ok(Self::of(&Permits::try_new(n)?))
     }
 
     /// Divides these permits, with their options. Other handles of them become one more key, and requests that wait already come first.
@@ -119,14 +119,14 @@ impl<K: Hash> FairPermits<K> {
     /// use std::time::Duration;
     ///
     /// let permits = Permits::new(10).with_cooldown(Duration::from_secs(1));
-    /// let tenants = FairPermits::of(permits.clone());
+    /// let tenants = FairPermits::of(&permits);
     ///
     /// let permit = tenants.at("ann").try_acquire();
     /// assert_eq!(permits.in_use(), 1);
     /// # drop(permit);
     /// ```
     #[must_use]
-    pub fn of(permits: Permits) -> Self {
+    pub fn of(permits: &Permits) -> Self {
         Self::with(permits.clone(), permits, Permits::in_flow)
     }
 }
@@ -139,23 +139,24 @@ impl<K: Hash, C: Controller> FairPermits<K, Adaptive<C>> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let tenants = FairPermits::adaptive(Adaptive::new(Aimd::new(1, 100).with_start(20)));
+    /// let adaptive = Adaptive::new(Aimd::new(1, 100).with_start(20));
+    /// let tenants = FairPermits::adaptive(&adaptive);
     ///
     /// tenants.at("ann").acquire().await.dropped();
-    /// assert_eq!(tenants.total().permits().limit(), 10);
+    /// assert_eq!(adaptive.permits().limit(), 10);
     /// # }
     /// ```
     #[must_use]
-    pub fn adaptive(adaptive: Adaptive<C>) -> Self {
+    pub fn adaptive(adaptive: &Adaptive<C>) -> Self {
         Self::with(adaptive.permits().clone(), adaptive, Adaptive::in_flow)
     }
 }
 
 impl<K: Hash, P> FairPermits<K, P> {
-    fn with(permits: Permits, total: P, in_flow: fn(&P, Flow) -> P) -> Self {
+    fn with(permits: Permits, total: &P, in_flow: fn(&P, Flow) -> P) -> Self {
         permits.divide();
         Self {
-            total: in_flow(&total, Flow::OF_NO_KEY),
+            total: in_flow(total, Flow::OF_NO_KEY),
             in_flow,
             permits,
             hasher: RandomState::new(),

@@ -69,8 +69,8 @@ pub struct Permits {
     waiting: Option<AcquirePermit<'static>>,
     resolution: Resolution,
     priority: Priority,
-    /// Whose requests these are, in [`FairPermits`](super::FairPermits).
-    flow: Option<Flow>,
+    /// Whose requests these are, in [`FairPermits`](super::FairPermits), and of which class.
+    flow: Flow,
 }
 
 impl Permits {
@@ -112,7 +112,7 @@ impl Permits {
             waiting: None,
             resolution: Resolution::default(),
             priority: Priority::Normal,
-            flow: None,
+            flow: Flow::OF_NO_KEY,
         }
     }
 
@@ -128,16 +128,10 @@ impl Permits {
 
     /// A handle that waits in the queue of this flow.
     pub(super) fn in_flow(&self, flow: Flow) -> Self {
-        let flow = Some(flow);
         Self {
-            flow,
+            flow: flow.in_class(self.priority),
             ..self.clone()
         }
-    }
-
-    /// The flow of the class of this handle.
-    fn flow(&self) -> Option<Flow> {
-        self.flow.map(|flow| flow.in_class(self.priority))
     }
 
     /// Each permit comes back `cooldown` after it was released. Zero is none. To be called before there are clones, which
@@ -268,7 +262,11 @@ impl Permits {
     pub fn with_priority(self, priority: Priority) -> Self {
         let kept = self.queue.serve_by_class(None);
         debug_assert!(kept.is_ok(), "the default is in range");
-        Self { priority, ..self }
+        Self {
+            priority,
+            flow: self.flow.in_class(priority),
+            ..self
+        }
     }
 
     /// How exactly a cool-down is waited for, through this handle and its later clones; [`Resolution::Exact`] by default.
@@ -419,7 +417,7 @@ impl Permits {
                 position: Position::None,
                 resolution: self.resolution,
                 priority: self.priority,
-                flow: self.flow(),
+                flow: self.flow,
                 reporter: Reporter::of(self.queue.front().observer.get()),
             })),
             count: cost,
@@ -504,7 +502,7 @@ impl Permits {
                 observer.report_try(cost, decision, None);
             }
         };
-        let permit = try_take(&self.queue, &mut Position::None, self.flow(), cost, report);
+        let permit = try_take(&self.queue, &mut Position::None, self.flow, cost, report);
         permit.inspect_err(|_| count_refusal(&self.queue)).ok()
     }
 
@@ -521,7 +519,7 @@ impl Permits {
                 observer.report_try(1, decision, None);
             }
         };
-        try_take(&self.queue, &mut Position::None, self.flow(), 1, report)
+        try_take(&self.queue, &mut Position::None, self.flow, 1, report)
     }
 
     /// Changes the number of permits. It takes effect at once, for queued requests too.
@@ -641,7 +639,7 @@ impl Admit for Permits {
                     .takes_prefetched(Position::None, 1, Intent::Acquire)
             {
                 let queue = Arc::clone(&self.queue);
-                return Poll::Ready(Ok(Some(Permit::new(queue, None, 1))));
+                return Poll::Ready(Ok(Some(Permit::new(queue, self.flow, 1))));
             }
             let acquire = self.acquire_owned();
             self.waiting.insert(acquire)
@@ -667,7 +665,7 @@ impl Admit for Permits {
 fn try_take(
     queue: &Arc<WaitQueue<SemaphoreState>>,
     position: &mut Position,
-    flow: Option<Flow>,
+    flow: Flow,
     count: u32,
     report: impl FnOnce(Decision),
 ) -> Result<Permit, Missed> {
@@ -681,7 +679,7 @@ fn try_take(
     let decision = if queue.takes_prefetched(*position, count, Intent::Acquire) {
         Decision::Pass
     } else {
-        queue.try_acquire(position, flow, count, Intent::Acquire, wait_behind)
+        queue.try_acquire(position, Some(flow), count, Intent::Acquire, wait_behind)
     };
     // An observer that panics keeps no permit.
     let permit = decision
@@ -730,8 +728,8 @@ pub struct Permit {
 
 impl Permit {
     #[inline]
-    fn new(queue: Arc<WaitQueue<SemaphoreState>>, flow: Option<Flow>, count: u32) -> Self {
-        let flow = flow.unwrap_or(Flow::OF_NO_KEY).id();
+    const fn new(queue: Arc<WaitQueue<SemaphoreState>>, flow: Flow, count: u32) -> Self {
+        let flow = flow.id();
         Self { queue, count, flow }
     }
 
@@ -838,7 +836,7 @@ struct PermitQueue<'a> {
     position: Position,
     resolution: Resolution,
     priority: Priority,
-    flow: Option<Flow>,
+    flow: Flow,
     reporter: Reporter,
 }
 
@@ -871,7 +869,7 @@ impl Limiter for PermitQueue<'_> {
         {
             Poll::Ready(Ok(Decision::Pass))
         } else {
-            let caller = Caller::new(cx, Some(self.resolution), self.priority, self.flow);
+            let caller = Caller::new(cx, Some(self.resolution), self.priority, Some(self.flow));
             let decision = self
                 .queue
                 .poll_acquire(position, cost, Intent::Acquire, &caller);

@@ -163,6 +163,8 @@ impl Resource for SemaphoreState {
     /// The limit may grow until it is the waiter's turn, so a waiter for more permits than the limit is not refused before.
     const REFUSES_QUEUED: bool = false;
 
+    const MAY_BE_DIVIDED: bool = true;
+
     #[inline]
     fn take_prefetched(front: &Front, intent: Intent, cost: u32) -> bool {
         front.offer.take(intent, cost)

@@ -658,6 +658,87 @@ mod tests {
         assert!(flows.lanes.is_empty() && flows.lanes.capacity() <= FEW);
     }
 
+    fn flow(key: u64, weight: u32) -> Flow {
+        Flow::new(key << 2, NonZeroU32::new(weight).unwrap())
+    }
+
+    fn is_empty(flows: &Flows) -> bool {
+        let [rounds, ..] = &flows.classes;
+        let division = flows.division.as_ref().unwrap();
+        flows.lanes.is_empty()
+            && flows.lanes.capacity() <= FEW
+            && rounds.later.is_empty()
+            && rounds.next.is_none()
+            && division.weights == 0
+    }
+
+    #[test]
+    fn a_key_that_neither_uses_permits_nor_waits_leaves_no_memory() {
+        for counts_time in [false, true] {
+            let mut flows = Flows::default();
+            flows.divide(10);
+            if counts_time {
+                flows.count_time();
+            }
+            for key in 0..1_000 {
+                flows.take(flow(key, 3), 2, Tick::from_nanos(key));
+                flows.insert(ticket(key, 2 * key), waiter(1, 2));
+                flows.insert(ticket(key, 2 * key + 1), waiter(1, 5));
+            }
+            assert_eq!(flows.division.as_ref().unwrap().weights, 2_000);
+            for now in 1_000..2_000 {
+                let passed = pass(&mut flows).unwrap();
+                flows.take(flow(passed.flow >> 2, 2), 1, Tick::from_nanos(now));
+            }
+            for key in 0..1_000 {
+                flows.remove(ticket(key, 2 * key), None);
+                flows.remove(ticket(key, 2 * key + 1), None);
+                flows.give_back(key << 2, 2, Tick::from_nanos(2_000));
+                let in_use = flows.lanes.get(&(key << 2)).map_or(0, |lane| lane.in_use);
+                flows.give_back(key << 2, in_use, Tick::from_nanos(3_000));
+            }
+            assert!(is_empty(&flows), "{counts_time}");
+        }
+    }
+
+    #[test]
+    fn uses_and_times_of_any_size_do_not_overflow() {
+        let mut flows = Flows::default();
+        flows.divide(u32::MAX);
+        flows.count_time();
+        for key in 0..4 {
+            flows.take(flow(key, u32::MAX), u32::MAX, Tick::ZERO);
+            flows.insert(ticket(key, 2 * key), waiter(u32::MAX, u32::MAX));
+            flows.insert(ticket(key, 2 * key + 1), waiter(1, 1));
+        }
+        for key in 0..4 {
+            flows.give_back(key << 2, u32::MAX, Tick::MAX);
+            assert!(pass(&mut flows).is_some());
+        }
+        while pass(&mut flows).is_some() {}
+        assert!(is_empty(&flows));
+    }
+
+    #[test]
+    fn the_next_is_found_at_one_key_of_each_load_and_no_other_key_moves() {
+        let mut flows = Flows::default();
+        flows.divide(1_000);
+        for key in 0..1_000 {
+            flows.take(flow(key, 1), 1, Tick::ZERO);
+            flows.insert(ticket(key, key), waiter(1, 1));
+        }
+        // All use their share, then all less, then all more.
+        for (total, is_below) in [(1_000, false), (1_001, true), (999, false)] {
+            flows.divide(total);
+            let (place, _) = flows.classes[0].next.unwrap();
+            let division = flows.division.as_ref().unwrap();
+            assert_eq!(division.is_below_share(place.load), is_below);
+            assert_eq!(flows.head(), Some(ticket(0, 0)));
+        }
+        flows.give_back(999 << 2, 1, Tick::ZERO);
+        assert_eq!(flows.head(), Some(ticket(999, 999)));
+    }
+
     #[test]
     fn costs_of_any_size_do_not_overflow() {
         let mut flows = Flows::default();

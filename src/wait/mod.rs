@@ -68,6 +68,9 @@ pub(crate) trait Resource {
     /// Whether a queued request that is too large is refused at once, or only when it is the head.
     const REFUSES_QUEUED: bool;
 
+    /// Whether flows may divide its permits: see [`Waiters::divide`].
+    const MAY_BE_DIVIDED: bool = false;
+
     /// Takes `cost` permits without the lock, or only checks whether it could.
     fn take_prefetched(prefetched: &Self::Front, intent: Intent, cost: u32) -> bool {
         let _ = (prefetched, intent, cost);

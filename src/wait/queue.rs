@@ -38,9 +38,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The flow of its class.
-    pub(super) fn flow(&self) -> Option<Flow> {
-        self.flow.map(|flow| flow.in_class(self.priority))
+    pub(super) const fn flow(&self) -> Option<Flow> {
+        self.flow
     }
 }
 
@@ -108,8 +107,8 @@ impl<R: Resource> Queue<R> {
         prefetched: &R::Front,
     ) -> bool {
         let passes = answer.decision.is_pass() && position.is_none() && self.waiters.is_empty();
-        // Where flows divide permits, none may be taken without the lock.
-        let passes = passes && !self.waiters.divides();
+        // Where flows divide permits, each that is taken has to be counted.
+        let passes = passes && !(R::MAY_BE_DIVIDED && self.waiters.divides());
         if passes {
             self.resource.prefetch(prefetched, answer.now, cost);
         }

@@ -136,13 +136,16 @@ impl Waiters {
     pub(super) fn serve_in_turns(&mut self, permits: Option<u32>) -> &mut Flows {
         self.is_newest_first = false;
         let flows = self.flows.get_or_insert_default();
-        permits.into_iter().for_each(|total| flows.divide(total));
+        if let Some(total) = permits {
+            flows.divide(total);
+        }
         if self.ageing.is_some() {
             flows.serve_by_class();
         }
-        while let Some(ticket) = self.in_order.end(false) {
-            let waiter = self.in_order.remove(ticket).into_iter();
-            waiter.for_each(|waiter| flows.insert(ticket, waiter, 1));
+        while let Some((ticket, _)) = self.in_order.end_mut(false) {
+            if let Some(waiter) = self.in_order.remove(ticket) {
+                flows.insert(ticket, waiter, 1);
+            }
         }
         flows
     }

@@ -29,9 +29,18 @@ fn below(seed: &mut u64, n: u64) -> u64 {
     (*seed >> 33) % n
 }
 
-/// Keys whose weight is one more than their number.
-fn by_number(total: u32) -> FairPermits<u64> {
-    FairPermits::new(total).with_weights(|key| weight(1 + u32::try_from(*key).unwrap()))
+fn part(seed: &mut u64, n: u32) -> u32 {
+    u32::try_from(below(seed, n.into())).unwrap()
+}
+
+/// The index of any of these.
+fn any<T>(seed: &mut u64, of: &[T]) -> usize {
+    usize::try_from(below(seed, of.len() as u64)).unwrap()
+}
+
+/// One more than the number of the key.
+fn weight_of(key: u64) -> NonZeroU32 {
+    weight(1 + u32::try_from(key).unwrap())
 }
 
 type Request = Pin<Box<dyn Future<Output = Permit>>>;
@@ -96,19 +105,20 @@ async fn random_schedules_pass_as_in_the_plain_list_and_never_more_than_the_tota
     let (mut granted, mut alone) = (0, 0);
     for seed in 0..1_000 {
         let random = &mut (seed + 1);
-        let (keys, most) = (1 + below(random, 6), 1 + below(random, 4) as u32);
-        let mut total = most + below(random, 8) as u32;
-        let mut requests = Requests::of(by_number(total));
+        let (keys, most) = (1 + below(random, 6), 1 + part(random, 4));
+        let mut total = most + part(random, 8);
+        let mut requests =
+            Requests::of(FairPermits::new(total).with_weights(|key| weight_of(*key)));
         let mut shares = Shares::new(total);
         for id in 0..120 {
             match below(random, 12) {
                 0..5 => {
-                    let (key, cost) = (below(random, keys), 1 + below(random, most.into()) as u32);
-                    let at_once = shares.join(key, id, cost, 1 + key as u32);
+                    let (key, cost) = (below(random, keys), 1 + part(random, most));
+                    let at_once = shares.join(key, id, cost, weight_of(key).get());
                     assert_eq!(requests.join(key, id, cost), at_once, "{seed} {id}");
                 }
                 5 if !requests.waiting.is_empty() => {
-                    let index = below(random, requests.waiting.len() as u64) as usize;
+                    let index = any(random, &requests.waiting);
                     let (key, id, request) = requests.waiting.remove(index);
                     drop(request);
                     shares.cancel(key, id);
@@ -117,13 +127,13 @@ async fn random_schedules_pass_as_in_the_plain_list_and_never_more_than_the_tota
                     total = if below(random, 3) == 0 {
                         0
                     } else {
-                        most + below(random, 8) as u32
+                        most + part(random, 8)
                     };
                     requests.permits.total().resize(total);
                     shares.resize(total);
                 }
                 _ if !requests.held.is_empty() => {
-                    let index = below(random, requests.held.len() as u64) as usize;
+                    let index = any(random, &requests.held);
                     let (key, permit) = requests.held.remove(index);
                     shares.give_back(key, permit.count());
                 }
@@ -415,7 +425,7 @@ async fn by_time_what_a_key_held_while_none_waited_costs_nothing() {
 #[tokio::test(start_paused = true)]
 async fn the_total_of_a_controller_is_never_passed_and_its_shares_follow() {
     let adaptive = Adaptive::new(Aimd::new(1, 100).with_start(8));
-    let tenants = FairPermits::adaptive(adaptive.clone());
+    let tenants = FairPermits::adaptive(&adaptive);
     let mut of_a: Vec<_> = (0..8)
         .map(|_| tenants.at('a').try_acquire().unwrap())
         .collect();
@@ -525,7 +535,7 @@ fn requests_without_a_key_are_one_key_of_weight_1() {
     let mut waited = waiter(total.clone());
     let mut held: Vec<_> = (0..4).map(|_| total.try_acquire().unwrap()).collect();
     assert!(waited.poll().is_pending());
-    let permits = FairPermits::of(total.clone());
+    let permits = FairPermits::of(&total);
     let mut keyless = waiter(total);
     let mut keyed = waiter(permits.at('a'));
     assert!(keyless.poll().is_pending() && keyed.poll().is_pending());

@@ -383,7 +383,7 @@ impl<const ORDER: u8> Kind for PermitLimit<ORDER> {
     fn new(permits: u32, cooldown: Duration) -> Self {
         let permits = Permits::new(permits).with_cooldown(cooldown);
         Self(match ORDER {
-            TURNS => FairPermits::of(permits).at(KEY),
+            TURNS => FairPermits::of(&permits).at(KEY),
             NEWEST => permits.with_newest_first(Duration::ZERO),
             _ => permits,
         })

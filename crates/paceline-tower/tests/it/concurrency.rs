@@ -9,7 +9,7 @@ use futures::future::join_all;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody};
-use paceline::concurrency::{KeyedPermits, Permits};
+use paceline::concurrency::{FairPermits, KeyedPermits, Permits};
 use paceline_tower::ConcurrencyLayer;
 use testkit::clock::Stopwatch;
 use testkit::probe::service::{Inner, InnerError, Part, TestBody};
@@ -173,6 +173,32 @@ async fn an_error_of_the_inner_service_ends_the_request() {
     };
     assert_eq!(failed.unwrap_err().into_inner(), Ok(InnerError));
     assert_eq!(permits.in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_divide_permits_get_the_next_one_below_their_share() {
+    let permits = FairPermits::new(2);
+    let layer = ConcurrencyLayer::by_key(permits.clone(), |request: &Request<()>| {
+        Some(request.uri().path().to_owned())
+    });
+    let service = layer.layer(Inner::new().with_body(&LONG));
+    let ask = |path| {
+        let mut service = service.clone();
+        tokio::spawn(async move { call(&mut service, get(path)).await.unwrap() })
+    };
+    let (first, second) = (ask("/ann").await.unwrap(), ask("/ann").await.unwrap());
+    let backlog = [(); 10].map(|()| ask("/ann"));
+    tokio::task::yield_now().await;
+    let bob = ask("/bob");
+    tokio::task::yield_now().await;
+    assert!(!bob.is_finished());
+    drop(first);
+    drop(bob.await.unwrap());
+    drop(second);
+    for answer in backlog {
+        drop(answer.await.unwrap());
+    }
+    assert_eq!(permits.total().in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
