@@ -682,8 +682,8 @@ mod tests {
             }
             for key in 0..1_000 {
                 flows.take(flow(key, 3), 2, Tick::from_nanos(key));
-                flows.insert(ticket(key, 2 * key), waiter(1, 2));
-                flows.insert(ticket(key, 2 * key + 1), waiter(1, 5));
+                flows.insert(ticket(key, 2 * key), Waiter::noop(1), 2);
+                flows.insert(ticket(key, 2 * key + 1), Waiter::noop(1), 5);
             }
             assert_eq!(flows.division.as_ref().unwrap().weights, 2_000);
             for now in 1_000..2_000 {
@@ -708,8 +708,8 @@ mod tests {
         flows.count_time();
         for key in 0..4 {
             flows.take(flow(key, u32::MAX), u32::MAX, Tick::ZERO);
-            flows.insert(ticket(key, 2 * key), waiter(u32::MAX, u32::MAX));
-            flows.insert(ticket(key, 2 * key + 1), waiter(1, 1));
+            flows.insert(ticket(key, 2 * key), Waiter::noop(u32::MAX), u32::MAX);
+            flows.insert(ticket(key, 2 * key + 1), Waiter::noop(1), 1);
         }
         for key in 0..4 {
             flows.give_back(key << 2, u32::MAX, Tick::MAX);
@@ -725,7 +725,7 @@ mod tests {
         flows.divide(1_000);
         for key in 0..1_000 {
             flows.take(flow(key, 1), 1, Tick::ZERO);
-            flows.insert(ticket(key, key), waiter(1, 1));
+            flows.insert(ticket(key, key), Waiter::noop(1), 1);
         }
         // All use their share, then all less, then all more.
         for (total, is_below) in [(1_000, false), (1_001, true), (999, false)] {
