@@ -76,6 +76,12 @@ impl<R: Resource> Queue<R> {
         }
     }
 
+    /// Whether flows divide permits. Then each that is taken has to be counted.
+    #[inline]
+    fn divides(&self) -> bool {
+        R::MAY_BE_DIVIDED && self.waiters.divides()
+    }
+
     /// Asks the resource. A request behind others takes no permits. A queued request takes its permits in [`pass`](Self::pass).
     #[expect(
         clippy::inline_always,
@@ -108,7 +114,7 @@ impl<R: Resource> Queue<R> {
     ) -> bool {
         let passes = answer.decision.is_pass() && position.is_none() && self.waiters.is_empty();
         // Where flows divide permits, each that is taken has to be counted.
-        let passes = passes && !(R::MAY_BE_DIVIDED && self.waiters.divides());
+        let passes = passes && !self.divides();
         if passes {
             self.resource.prefetch(prefetched, answer.now, cost);
         }
@@ -134,7 +140,7 @@ impl<R: Resource> Queue<R> {
         let due = wait.map(|wait| answer.now.after(wait));
         let joins = position.is_none();
         let overtakes = joins && self.waiters.is_newest_first();
-        let head = self.waiters.head();
+        let divided_head = self.divides().then(|| self.waiters.head()).flatten();
         let is_known = !overtakes && wait.is_some_and(|wait| wait < Duration::MAX);
         self.enqueue(position, cost, caller, due.filter(|_| is_known), answer.now);
         if self.waiters.has_to_note_queued() {
@@ -144,7 +150,7 @@ impl<R: Resource> Queue<R> {
         // Where flows take turns, it may also have ceased to be the head, or become it when it asks for less. Where they divide permits,
         // another may.
         let may_move = self.waiters.has_flows() || (joins && !answer.is_turn);
-        let is_another = self.waiters.divides() && head.is_some() && self.waiters.head() != head;
+        let is_another = divided_head.is_some() && self.waiters.head() != divided_head;
         if overtakes
             || is_another
             || (may_move && self.waiters.is_first(*position) != answer.is_turn)
@@ -308,7 +314,7 @@ impl<R: Resource> Queue<R> {
         let paid = (intent == Intent::Acquire).then_some(cost);
         let overtakes = position.is_none() && self.waiters.is_newest_first();
         let mut head_has_changed = self.remove(*position, paid);
-        if self.waiters.divides() {
+        if self.divides() {
             let head = self.waiters.head();
             self.waiters.take(flow, paid.unwrap_or(0), now);
             head_has_changed |= self.waiters.head() != head;

@@ -157,7 +157,7 @@ impl Waiters {
         }
     }
 
-    /// Whether flows divide permits. Then each that is taken has to be counted.
+    /// Whether flows divide permits.
     #[inline]
     pub(super) fn divides(&self) -> bool {
         self.flows.as_ref().is_some_and(|flows| flows.divides())

@@ -1,5 +1,8 @@
 //! The picture of fair queueing: the backlogs of two tenants in one queue, and taking turns.
-#![expect(clippy::disallowed_methods, reason = "requests of its own, which share nothing with the timers under test")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "requests of its own, which share nothing with the timers under test"
+)]
 
 use std::cell::RefCell;
 use std::future::Future;
