@@ -17,7 +17,6 @@ pub use core::time::Duration;
 
 pub use crate::io::{PaceReadExt as _, PaceWriteExt as _};
 pub use crate::limiter::LimiterExt as _;
-pub use crate::limiter::Limits as _;
 pub use crate::limiter::PolicyExt as _;
 pub use crate::limiter::Settle as _;
 pub use crate::limiter::SwitchExt as _;

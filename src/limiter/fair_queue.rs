@@ -9,6 +9,7 @@ use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
 use crate::wait::{Flow, Priority};
 
+use super::acquire::{Acquire, AcquireOne};
 use super::as_key::AsKey;
 use super::shared::Shared;
 use super::{Limiter, Limits, Observer};
@@ -169,6 +170,16 @@ impl<K: Hash, P: Policy> FairQueue<K, P> {
     pub fn at(&self, key: K) -> Shared<P> {
         let flow = Flow::new(self.hasher.hash_one(&key), (self.weight_of)(&key));
         self.limit.in_flow(flow)
+    }
+
+    /// Waits for `cost` permits in the queue of this key: see [`Shared::acquire`].
+    pub fn acquire(&self, key: K, cost: u32) -> Acquire<Shared<P>> {
+        Acquire::new(self.at(key), cost)
+    }
+
+    /// Waits for one permit in the queue of this key: see [`Shared::acquire_one`].
+    pub fn acquire_one(&self, key: K) -> AcquireOne<Shared<P>> {
+        AcquireOne::new(self.at(key))
     }
 
     /// The limit of all keys: its status and its counts, and to [retune](Shared::retune), pause or reset it.

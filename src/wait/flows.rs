@@ -9,7 +9,7 @@ use crate::time::Tick;
 
 use super::Priority;
 use super::in_order::InOrder;
-use super::waiters::{Ticket, Waiter};
+use super::waiter::{Ticket, Waiter};
 
 /// Whose requests a request belongs to, where flows take turns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -280,7 +280,7 @@ impl Flows {
             lane.saved = lane.saved.saturating_sub(held);
             let rounds = division.rounds_in(held);
             for class in &mut self.classes {
-                class.even = class.even.max(class.now.round) + rounds;
+                class.even = class.even.max(class.now.round).saturating_add(rounds);
             }
         }
         self.first_has_changed(id, first);
@@ -411,7 +411,7 @@ impl Rounds {
         }
         self.begun += 1;
         let turn = Turn {
-            round: self.now.round.max(self.even) + 1,
+            round: self.now.round.max(self.even).saturating_add(1),
             has_begun: false,
             number: self.begun,
         };

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use crate::time::Tick;
 
-use super::waiters::Ticket;
+use super::waiter::Ticket;
 
 const TIMEOUT: Duration = Duration::from_millis(10);
 

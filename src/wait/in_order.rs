@@ -1,7 +1,7 @@
 use core::iter;
 use std::collections::{BTreeMap, VecDeque};
 
-use super::waiters::{Ticket, Waiter};
+use super::waiter::{Ticket, Waiter};
 
 /// Waiters in the order of their tickets. To join, to be found and to leave takes logarithmic time in their number, on average.
 ///

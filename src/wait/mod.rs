@@ -48,6 +48,7 @@ mod queue;
 mod slack;
 mod together;
 mod wait_queue;
+mod waiter;
 mod waiters;
 
 use crate::policy::{Decision, Policy};
@@ -58,7 +59,8 @@ pub(crate) use offer::Offer;
 pub use priority::Priority;
 pub(crate) use queue::Caller;
 pub(crate) use wait_queue::WaitQueue;
-pub(crate) use waiters::{Position, Ticket, Waiters};
+pub(crate) use waiter::{Position, Ticket};
+pub(crate) use waiters::Waiters;
 
 /// The thing that waiters queue for. It answers one request at a time, receives the time as an argument, and knows no waiters.
 pub(crate) trait Resource {

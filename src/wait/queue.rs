@@ -11,7 +11,8 @@ use super::flows::Flow;
 use super::head_timeout::{HOLD, HeadTimeout};
 use super::priority::Ageing;
 use super::slack::slack;
-use super::waiters::{Position, Ticket, Waiter, Waiters};
+use super::waiter::{Position, Ticket, Waiter};
+use super::waiters::Waiters;
 use super::{Intent, Priority, Resource};
 
 /// The waker of a handle that is queued, how exact its timer is, and its class.

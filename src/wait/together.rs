@@ -16,7 +16,7 @@ use core::task::Poll;
 use crate::policy::Decision;
 
 use super::queue::Caller;
-use super::waiters::Position;
+use super::waiter::Position;
 use super::{Flow, Intent, Priority, Resource, WaitQueue};
 
 impl<R: Resource> WaitQueue<R> {

@@ -13,7 +13,8 @@ use crate::time::{OutOfRange, Resolution, Tick, Timer};
 use super::deferred::{DeferredWakes, HeadTimer};
 use super::priority::Ageing;
 use super::queue::{Caller, Queue};
-use super::waiters::{Position, Waiters};
+use super::waiter::Position;
+use super::waiters::Waiters;
 use super::{Flow, Intent, Resource};
 
 /// A resource and its waiters behind a mutex, with prefetched permits that are taken without it.

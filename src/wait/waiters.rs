@@ -1,87 +1,13 @@
-use core::task::Waker;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use tokio::runtime::Id;
-
-use crate::time::{Resolution, Tick};
+use crate::time::Tick;
 
 use super::Priority;
 use super::flows::{Flow, Flows};
 use super::in_order::InOrder;
 use super::priority::Ageing;
-
-/// The place of a request in the order of the queue: smaller is earlier.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Ticket {
-    /// The time of arrival and what its class adds.
-    order: Tick,
-    /// How many requests came before.
-    number: u64,
-    /// The flow in which it waits, if the queue has flows.
-    pub(super) flow: u64,
-}
-
-impl Ticket {
-    pub(super) const fn new(order: Tick, number: u64, flow: u64) -> Self {
-        Self {
-            order,
-            number,
-            flow,
-        }
-    }
-}
-
-/// Where a handle stands.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Position {
-    /// Not queued.
-    #[default]
-    None,
-    /// In the queue, or an overdue head.
-    Queued(Ticket),
-    /// Out of the queue after a peek that passed. It is ahead of every waiter that joined later, and blocks none.
-    Reserved(Ticket),
-}
-
-impl Position {
-    pub(crate) const fn is_none(self) -> bool {
-        matches!(self, Self::None)
-    }
-
-    const fn ticket(self) -> Option<Ticket> {
-        match self {
-            Self::None => None,
-            Self::Queued(ticket) | Self::Reserved(ticket) => Some(ticket),
-        }
-    }
-}
-
-/// A queued request.
-pub(super) struct Waiter {
-    pub(super) cost: u32,
-    pub(super) waker: Waker,
-    /// The runtime in which it waits, if the timer of the queue may wake it there, and how exactly: `None` for exact waits, except in
-    /// a crowd.
-    pub(super) home: Option<(Id, Option<Resolution>)>,
-    /// When a timer wakes it, its own or that of the queue. Zero if it was woken already; [`Tick::MAX`] for never.
-    pub(super) wakes_at: Tick,
-    /// Whether it would pass, and waits in another queue.
-    pub(super) holds: bool,
-}
-
-#[cfg(test)]
-impl Waiter {
-    pub(super) fn noop(cost: u32) -> Self {
-        Self {
-            cost,
-            waker: Waker::noop().clone(),
-            home: None,
-            wakes_at: Tick::MAX,
-            holds: false,
-        }
-    }
-}
+use super::waiter::{Position, Ticket, Waiter};
 
 /// The waiters in order of arrival, or those of each [flow](Flows). To join, to be found and to leave takes logarithmic time in their
 /// number, on average.

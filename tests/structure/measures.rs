@@ -29,14 +29,14 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(20_777, 20_777),
-        types: at_most(318, 318),
+        lines: at_most(23_017, 22_677),
+        types: at_most(343, 343),
     },
     Crate {
         name: "paceline-redis",
         folder: "crates/paceline-redis/src",
         lines: at_most(6_980, 6_980),
-        types: at_most(96, 95),
+        types: at_most(97, 95),
     },
     Crate {
         name: "paceline-tower",
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(203 * 1024 + 512, 203 * 1024 + 512),
+        ceiling: at_most(212 * 1024, 212 * 1024),
         measure: markdown,
     },
     Limit {
