@@ -85,7 +85,7 @@ pub(super) const fn of(section: Section) -> &'static [Words] {
         Section::Timers => &[own::TIMERS],
         Section::Hot => &[rates::HOT],
         Section::Keyed => &[rates::KEYED],
-        Section::Fair => &[own::FAIR],
+        Section::Fair => own::FAIR,
         Section::Contention => &[rates::CONTENTION],
         Section::Virtual => &[pacing::VIRTUAL],
         Section::Queues => &[own::QUEUES],

@@ -45,7 +45,7 @@ pub(crate) enum Section {
     Hot,
     /// A limit for each of a million keys: bytes, nanoseconds, and the memory that stays after they have settled.
     Keyed,
-    /// Clients that share one capacity: a decision, a new cycle, and the memory of a client.
+    /// Clients that share one capacity: what a decision, a new cycle and a client cost, and who pays for a greedy neighbour.
     Fair,
     /// What a permit costs when many tasks ask at once.
     Contention,

@@ -84,10 +84,11 @@ pub(super) const QUEUES: Words = Words {
           served have hardly waited, and the others pay: without a deadline they wait as long as the overload lasts.",
 };
 
-pub(super) const FAIR: Words = Words {
+pub(super) const FAIR: &[Words] = &[COSTS, BACKLOG, LENDERS];
+
+const COSTS: Words = Words {
     title: "Fair share",
-    question: "Clients that share one capacity, which does not bind, and beside them a `Keyed` limit with as many keys. A decision is \
-               about a client at random.",
+    question: "Requests of random clients for a capacity that does not bind. `Keyed` has as many keys.",
     metrics: &[
         metric("ns a decision", "Nanoseconds a decision", Better::Neither),
         metric(
@@ -98,9 +99,35 @@ pub(super) const FAIR: Words = Words {
         metric("bytes a client", "Bytes a client", Better::Neither),
     ],
     shown: table("ns a decision"),
-    why: "A decision is one lock, one look into a map and a few comparisons, however many clients there are. What grows is the time of a \
-          look into a map that no longer fits into the caches. A new cycle divides the capacity among all clients, and its first \
-          request waits for that.",
+    why: "A decision is one lock and one look into a map, and with a guaranteed share a place in a heap. A new cycle of `FairShare` divides \
+          the capacity among all clients, and its first request waits for that.",
+};
+
+const BACKLOG: Words = Words {
+    title: "A small tenant beside a large one",
+    question: "They share 100 requests a second. The large tenant always has 500 waiting; the small one makes 10 a second, at random.",
+    metrics: &[metric(
+        "a small tenant beside a large one",
+        "Waits of the small one, and capacity used",
+        Better::Neither,
+    )],
+    shown: table("a small tenant beside a large one"),
+    why: "`FairQueue` keeps the bound of its policy, and the small tenant waits for turns, not for the backlog. With a guaranteed share it \
+          does not wait, but larger bursts pass. With `FairShare` it waits for the next cycle when it asks for more than before.",
+};
+
+const LENDERS: Words = Words {
+    title: "Lenders and borrowers",
+    question: "Four clients have 60 requests a second each; none waits. Three ask at random for 60, 80 and 95 % of that, the fourth for ten \
+               times the capacity. The index is 1 if two borrowers get the same, of which one asks ten times as often.",
+    metrics: &[metric(
+        "lenders and borrowers",
+        "Refused of lenders, and capacity used, in %",
+        Better::Neither,
+    )],
+    shown: table("lenders and borrowers"),
+    why: "With a guaranteed share no client pays for a neighbour, and no capacity is lost. With `FairShare` a lender is refused what it has \
+          lent and needs a moment later; take it where no cycle may pass more than the capacity.",
 };
 
 const fn table(metric: &'static str) -> Shown {
