@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(212 * 1024, 212 * 1024),
+        ceiling: at_most(213 * 1024 + 512, 213 * 1024 + 512),
         measure: markdown,
     },
     Limit {
