@@ -13,8 +13,8 @@ use super::{Adaptive, Controller, Permits};
 
 /// Permits that keys divide among them by weight: fair queueing for work under way.
 ///
-/// With plain [`Permits`] a tenant that starts a thousand calls is in front of everybody, and holds all permits. Here each key has a share,
-/// its weight of the sum of the weights of all keys that hold permits or wait. A key may use more while nobody else waits. As soon as others
+/// With plain [`Permits`] a tenant that starts a thousand calls is in front of all others, and holds all permits. Here each key has a share,
+/// its weight of the sum of the weights of all keys that hold permits or wait. A key may use more while no other key waits. As soon as others
 /// wait, permits that come back go to the keys below their share first.
 ///
 /// ```
@@ -112,7 +112,8 @@ impl<K: Hash> FairPermits<K> {
         Ok(Self::of(&Permits::try_new(n)?))
     }
 
-    /// Divides these permits, with their options. Other handles of them become one more key, and requests that wait already come first.
+    /// Divides these permits, with their options. Other handles of them become one more key, and requests that wait already are of that key.
+    /// Permits in use count for no key until they come back: to share evenly from the start, divide permits that nothing uses.
     ///
     /// ```
     /// use paceline::concurrency::{FairPermits, Permits};
@@ -203,8 +204,8 @@ impl<K: Hash, P> FairPermits<K, P> {
     ///
     /// By default keys take turns by permits: a key with requests that are a hundred times as long has as many of them granted, and with
     /// them nearly all of the time. With this, of the keys on one side of their share the one comes first that has held permits for the shortest
-    /// time, for its weight. What a key held while no request waited costs nothing, and time is counted whenever the key gets a permit or gives
-    /// one back. How long a request will take is not known before: so a key that is new has its turn before its first request is paid for.
+    /// time, for its weight. Time is counted whenever the key gets a permit or gives one back: all since the last time, if a request waits then,
+    /// and otherwise none. A key that holds no permit and waits for none is forgotten, with the time that it has not paid for. How long a request will take is not known before: so a key that is new has its turn before its first request is paid for.
     ///
     /// ```
     /// use paceline::concurrency::FairPermits;

@@ -108,7 +108,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 /// # Cost
 ///
 /// A decision is one short lock for all clients, and one look into a map. With a [`FairShare`] a new cycle goes through all clients, and
-/// so does a new client. With a guaranteed share nothing does. Clients that all wait to borrow ask again when others were faster: with
+/// so does a new client. With a guaranteed share a new client and a refund go through the clients that wait. A look at an unknown client
+/// copies the state of all, whatever the rule. Clients that all wait to borrow ask again when others were faster: with
 /// 100 of them a waiter is woken about 6 times until it passes, with 1,000 about 76 times.
 ///
 /// # What it cannot do
@@ -521,8 +522,8 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
 /// Changes while it is used.
 impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// Goes on with other parameters, and asks for the terms of all clients again. The clients stay, and what was spent in this cycle
-    /// stays spent. The change takes effect at once, for queued requests too. Of a lower number of clients, the youngest ones beyond it
-    /// are forgotten at the next cycle.
+    /// stays spent. The change takes effect at once, for queued requests too. If a [`FairShare`] allows fewer clients, the
+    /// youngest ones beyond that are forgotten at the next cycle; with a guaranteed share they stay until they are idle.
     ///
     /// ```
     /// use paceline::fair::FairShare;

@@ -556,7 +556,6 @@ impl<P: Policy> Shared<P> {
         }
     }
 
-    /// A handle that shares the count of this one: see [`LimitHandle`].
     /// A handle that waits in the queue of this flow.
     pub(super) fn in_flow(&self, flow: Flow) -> Self {
         let mut handle = self.with_same_count();
@@ -564,6 +563,7 @@ impl<P: Policy> Shared<P> {
         handle
     }
 
+    /// A handle that shares the count of this one: see [`LimitHandle`].
     fn with_same_count(&self) -> Self {
         self.with_queue(Arc::clone(&self.queue))
     }

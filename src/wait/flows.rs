@@ -11,7 +11,7 @@ use super::Priority;
 use super::in_order::InOrder;
 use super::waiter::{Ticket, Waiter};
 
-/// Whose requests a request belongs to, where flows take turns.
+/// The key of a request and its weight, where flows take turns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Flow {
     /// The hash of its key. Two keys with one hash are one flow.
@@ -65,7 +65,7 @@ const NORMAL: usize = 0;
 pub(super) struct Flows {
     lanes: HashMap<u64, Lane, BuildHasherDefault<IsHashed>>,
     classes: [Rounds; 3],
-    /// Whether the oldest waiters of each class are known: for one class alone nobody asks.
+    /// Whether the oldest waiters of each class are kept: one class alone does not need them.
     has_classes: bool,
     division: Option<Division>,
 }
@@ -82,7 +82,7 @@ struct Division {
     carried: u64,
 }
 
-/// What a flow uses, for its weight. It decides who is below its share.
+/// What a flow uses, for its weight. It decides which flows are below their share.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     in_use: u32,
@@ -153,7 +153,7 @@ impl Flows {
         }
     }
 
-    /// From now on the flows divide so many permits.
+    /// From now on the flows divide a total of permits.
     pub(super) fn divide(&mut self, total: u32) {
         self.division.get_or_insert_default().total = total;
         self.choose_again();
@@ -372,7 +372,7 @@ impl Division {
         used < u128::from(self.total) * u128::from(load.weight)
     }
 
-    /// How many rounds it takes until all flows together have paid for so many nanoseconds.
+    /// How many rounds it takes until all flows together have paid for this number of nanoseconds.
     fn rounds_in(&mut self, held: i64) -> u64 {
         let weights = self.weights.max(1);
         let held = self.carried + held.unsigned_abs();

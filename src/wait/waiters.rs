@@ -57,7 +57,7 @@ impl Waiters {
         self.reorder();
     }
 
-    /// Serves the waiters of each flow in turns: newest first does not apply. Those that wait already have no key. The flows divide so many
+    /// Serves the waiters of each flow in turns: newest first does not apply. Those that wait already have no key. The flows divide this many
     /// permits, if any.
     pub(super) fn serve_in_turns(&mut self, permits: Option<u32>) -> &mut Flows {
         self.is_newest_first = false;
@@ -76,7 +76,7 @@ impl Waiters {
         flows
     }
 
-    /// Flows divide so many permits, if they do: see [`Flows::divide`].
+    /// Sets how many permits the flows divide, if they do: see [`Flows::divide`].
     pub(crate) fn divide(&mut self, total: u32) {
         if let Some(flows) = self.flows.as_mut().filter(|flows| flows.divides()) {
             flows.divide(total);
@@ -293,7 +293,7 @@ impl Waiters {
         }
     }
 
-    /// `paid`: the waiter leaves since it has passed, and took so many permits. If it was the head, and took what it has waited for,
+    /// `paid`: the waiter leaves since it has passed, and took this number of permits. If it was the head, and took what it has waited for,
     /// an estimate has foreseen it.
     #[inline]
     pub(super) fn remove(
