@@ -54,6 +54,21 @@ const NOTHING_PASSES: Decision = Decision::Wait {
     retry_in: Duration::MAX,
 };
 
+/// Calls a method of the policy of a limit, which is given its state. If that is of another kind, this is the value after `else`.
+macro_rules! of_kind {
+    ($limit:ident.$method:ident($state:ident $(, $argument:expr)*) else $other:expr) => {
+        match (&$limit.kind, $state) {
+            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.$method(state $(, $argument)*),
+            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.$method(state $(, $argument)*),
+            (AnyKind::Log(policy), AnyState::Log(state)) => policy.$method(state $(, $argument)*),
+            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.$method(state $(, $argument)*),
+            (AnyKind::Window(policy), AnyState::Window(state)) => policy.$method(state $(, $argument)*),
+            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.$method(state $(, $argument)*),
+            _ => $other,
+        }
+    };
+}
+
 impl AnyLimit {
     pub(super) fn fresh(&self, now: Tick) -> AnyState {
         match &self.kind {
@@ -68,74 +83,33 @@ impl AnyLimit {
 
     pub(super) fn decide(&self, state: &mut AnyState, now: Tick, cost: u32) -> Decision {
         let cost = self.cost(cost);
-        match (&self.kind, state) {
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.decide(state, now, cost),
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => {
-                policy.decide(state, now, cost)
-            }
-            (AnyKind::Log(policy), AnyState::Log(state)) => policy.decide(state, now, cost),
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.decide(state, now, cost),
-            (AnyKind::Window(policy), AnyState::Window(state)) => policy.decide(state, now, cost),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.decide(state, now, cost),
-            _ => NOTHING_PASSES,
-        }
+        of_kind!(self.decide(state, now, cost) else NOTHING_PASSES)
     }
 
     pub(super) fn peek(&self, state: &AnyState, now: Tick, cost: u32) -> Decision {
         let cost = self.cost(cost);
-        match (&self.kind, state) {
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.peek(state, now, cost),
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.peek(state, now, cost),
-            (AnyKind::Log(policy), AnyState::Log(state)) => policy.peek(state, now, cost),
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.peek(state, now, cost),
-            (AnyKind::Window(policy), AnyState::Window(state)) => policy.peek(state, now, cost),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.peek(state, now, cost),
-            _ => NOTHING_PASSES,
-        }
+        of_kind!(self.peek(state, now, cost) else NOTHING_PASSES)
     }
 
     pub(super) fn foresee(&self, state: &mut AnyState, then: Tick) {
-        if let (AnyKind::Aligned(policy), AnyState::Aligned(state)) = (&self.kind, state) {
-            policy.foresee(state, then);
-        }
+        of_kind!(self.foresee(state, then) else ());
     }
 
     /// None where each request counts as 1: the sum of several would be counted as one.
     pub(super) fn credit(&self, state: &AnyState, now: Tick) -> u32 {
-        match (&self.kind, state) {
-            _ if self.per_request => 0,
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.credit(state, now),
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.credit(state, now),
-            (AnyKind::Log(policy), AnyState::Log(state)) => policy.credit(state, now),
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.credit(state, now),
-            (AnyKind::Window(policy), AnyState::Window(state)) => policy.credit(state, now),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.credit(state, now),
-            _ => 0,
+        if self.per_request {
+            return 0;
         }
+        of_kind!(self.credit(state, now) else 0)
     }
 
     pub(super) fn room(&self, state: &AnyState, now: Tick) -> u32 {
-        match (&self.kind, state) {
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.room(state, now),
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.room(state, now),
-            (AnyKind::Log(policy), AnyState::Log(state)) => policy.room(state, now),
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.room(state, now),
-            (AnyKind::Window(policy), AnyState::Window(state)) => policy.room(state, now),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.room(state, now),
-            _ => 0,
-        }
+        of_kind!(self.room(state, now) else 0)
     }
 
     pub(super) fn status(&self, state: &AnyState, now: Tick) -> Status {
-        match (&self.kind, state) {
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.status(state, now),
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.status(state, now),
-            (AnyKind::Log(policy), AnyState::Log(state)) => policy.status(state, now),
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.status(state, now),
-            (AnyKind::Window(policy), AnyState::Window(state)) => policy.status(state, now),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.status(state, now),
-            _ => Status::new(self.quota(), 0, Duration::MAX),
-        }
+        let none = || Status::new(self.quota(), 0, Duration::MAX);
+        of_kind!(self.status(state, now) else none())
     }
 
     pub(super) fn quota(&self) -> Option<Quota> {
@@ -151,43 +125,15 @@ impl AnyLimit {
 
     /// Nothing where each request counts as 1: the request was made.
     pub(super) fn refund(&self, state: &mut AnyState, now: Tick, cost: u32) {
-        match (&self.kind, state) {
-            _ if self.per_request => {}
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.refund(state, now, cost),
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => {
-                policy.refund(state, now, cost);
-            }
-            (AnyKind::Log(policy), AnyState::Log(state)) => policy.refund(state, now, cost),
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.refund(state, now, cost),
-            (AnyKind::Window(policy), AnyState::Window(state)) => policy.refund(state, now, cost),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.refund(state, now, cost),
-            _ => {}
+        if !self.per_request {
+            of_kind!(self.refund(state, now, cost) else ());
         }
     }
 
     /// As [`refund`](Self::refund).
     pub(super) fn refund_from(&self, state: &mut AnyState, now: Tick, at: Tick, cost: u32) {
-        match (&self.kind, state) {
-            _ if self.per_request => {}
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => {
-                policy.refund_from(state, now, at, cost);
-            }
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => {
-                policy.refund_from(state, now, at, cost);
-            }
-            (AnyKind::Log(policy), AnyState::Log(state)) => {
-                policy.refund_from(state, now, at, cost);
-            }
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => {
-                policy.refund_from(state, now, at, cost);
-            }
-            (AnyKind::Window(policy), AnyState::Window(state)) => {
-                policy.refund_from(state, now, at, cost);
-            }
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => {
-                policy.refund_from(state, now, at, cost);
-            }
-            _ => {}
+        if !self.per_request {
+            of_kind!(self.refund_from(state, now, at, cost) else ());
         }
     }
 
@@ -243,30 +189,15 @@ impl AnyLimit {
     }
 
     pub(super) fn settled_at(&self, state: &AnyState) -> Tick {
-        match (&self.kind, state) {
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.settled_at(state),
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.settled_at(state),
-            (AnyKind::Log(policy), AnyState::Log(state)) => policy.settled_at(state),
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.settled_at(state),
-            (AnyKind::Window(policy), AnyState::Window(state)) => policy.settled_at(state),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.settled_at(state),
-            _ => Tick::MAX,
-        }
+        of_kind!(self.settled_at(state) else Tick::MAX)
     }
 
     pub(super) fn is_settled(&self, state: &AnyState, now: Tick) -> bool {
-        match (&self.kind, state) {
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.is_settled(state, now),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.is_settled(state, now),
-            _ => self.settled_at(state) <= now,
-        }
+        of_kind!(self.is_settled(state, now) else false)
     }
 
     pub(super) fn saves_until(&self, state: &AnyState) -> Tick {
-        match (&self.kind, state) {
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.saves_until(state),
-            _ => Tick::ZERO,
-        }
+        of_kind!(self.saves_until(state) else Tick::ZERO)
     }
 
     /// The state and, in two bits, its kind.
@@ -314,16 +245,6 @@ impl AnyLimit {
     }
 
     fn count(&self, state: &mut AnyState, now: Tick, cost: u32) {
-        match (&self.kind, state) {
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.charge(state, now, cost),
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => {
-                policy.charge(state, now, cost);
-            }
-            (AnyKind::Log(policy), AnyState::Log(state)) => policy.charge(state, now, cost),
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.charge(state, now, cost),
-            (AnyKind::Window(policy), AnyState::Window(state)) => policy.charge(state, now, cost),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.charge(state, now, cost),
-            _ => {}
-        }
+        of_kind!(self.charge(state, now, cost) else ());
     }
 }
