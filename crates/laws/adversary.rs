@@ -2,7 +2,7 @@
 
 mod search;
 
-use paceline::policy::{FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
+use paceline::policy::{FixedWindow, Interval, Ramp, SlidingCounter, SlidingLog, TokenBucket};
 use paceline::time::Rate;
 use search::{Search, most};
 
@@ -17,6 +17,26 @@ fn an_interval_passes_at_most_m_requests_in_m_intervals() {
         let policy = Interval::every(nanos(interval));
         let search = Search::of(interval * m, 5).gaps_around(&[interval]);
         assert_eq!(most(&policy, &search), m.into(), "{policy:?}");
+    }
+}
+
+/// The area under the rate, rounded up, and never more.
+#[test]
+fn a_ramp_passes_at_most_the_area_under_the_faster_rate() {
+    for (from, to, period, within, window) in [
+        (1, 2, 2, 6, 3),
+        (1, 3, 4, 8, 5),
+        (2, 1, 3, 5, 7),
+        (1, 1, 3, 4, 9),
+    ] {
+        let rate = |permits| Rate::new(permits, nanos(period));
+        let policy = Ramp::new(rate(from), rate(to), nanos(within));
+        let search = Search::of(window, 6).gaps_around(&[period, within]);
+        let area = window * u64::from(from.max(to));
+        let bound = u128::from(area.div_ceil(period));
+        assert!(most(&policy, &search) <= bound, "{policy:?} in {window}");
+        let again = policy.with_restart_after(nanos(0));
+        assert!(most(&again, &search) <= bound, "{again:?} in {window}");
     }
 }
 

@@ -22,7 +22,7 @@ mod trace;
 mod twins;
 
 use paceline::policy::{
-    All, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
+    All, FixedWindow, Interval, Ramp, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
 use subject::Aligned;
 use trace::check;
@@ -113,6 +113,7 @@ macro_rules! keep_every_law {
 
 keep_every_law! {
     interval: Interval,
+    ramp: Ramp,
     token_bucket: TokenBucket,
     unlimited: Unlimited,
     sliding_log: SlidingLog,

@@ -3,7 +3,7 @@
 mod aligned;
 mod windows;
 
-use paceline::policy::{Decision, Interval, TokenBucket, Unlimited};
+use paceline::policy::{Decision, Interval, Ramp, TokenBucket, Unlimited};
 use paceline::time::Tick;
 
 use super::subject::owes;
@@ -147,6 +147,122 @@ impl Model<Interval> for Spacing {
             passed: self.passed.last().copied().into_iter().collect(),
             unpaid: self.unpaid,
         })
+    }
+}
+
+/// The model of a [`Ramp`]: after each request no other one before its cost has come.
+#[derive(Clone, Debug)]
+pub(super) struct Slope {
+    policy: Ramp,
+    begun: Option<u128>,
+    last: u128,
+    cost: u32,
+    /// When the last request could have passed.
+    could: u128,
+}
+
+impl Slope {
+    /// Twice the rate at an instant, in parts of a permit of which 2 · within · period are a whole one.
+    fn twice_the_rate(&self, since: u128) -> u128 {
+        let within = self.policy.within().as_nanos();
+        let [from, to] =
+            [self.policy.from(), self.policy.to()].map(|rate| u128::from(rate.permits()));
+        let gone = since.min(within);
+        2 * (from * (within - gone) + to * gone)
+    }
+
+    /// What comes between two instants: trapezoids.
+    fn comes(&self, begun: u128, first: u128, last: u128) -> u128 {
+        let bend = begun + self.policy.within().as_nanos();
+        let bend = bend.clamp(first, last);
+        [(first, bend), (bend, last)]
+            .into_iter()
+            .fold(0, |sum: u128, (first, last)| {
+                let sides = self.twice_the_rate(first - begun) + self.twice_the_rate(last - begun);
+                sum.saturating_add((sides / 2).saturating_mul(last - first))
+            })
+    }
+
+    /// When the cost of the last request has come.
+    fn open_at(&self) -> u128 {
+        let Some(begun) = self.begun.filter(|_| self.cost > 0) else {
+            return self.could;
+        };
+        let permit = 2 * self.policy.within().as_nanos() * self.policy.to().period().as_nanos();
+        let cost = u128::from(self.cost) * permit;
+        let (mut first, mut last) = (self.last, u128::from(u64::MAX) + 1);
+        while first < last {
+            let middle = first.midpoint(last);
+            if self.comes(begun, self.last, middle) < cost {
+                first = middle + 1;
+            } else {
+                last = middle;
+            }
+        }
+        first
+    }
+}
+
+impl Model<Ramp> for Slope {
+    fn start(policy: &Ramp, _now: Tick) -> Self {
+        Self {
+            policy: *policy,
+            begun: None,
+            last: 0,
+            cost: 0,
+            could: 0,
+        }
+    }
+
+    fn due(&self, now: Tick, cost: u32) -> Due {
+        let now = now.as_nanos().into();
+        Due::At(if cost == 0 {
+            now
+        } else {
+            self.open_at().max(now)
+        })
+    }
+
+    fn count(&mut self, now: Tick, cost: u32) {
+        if cost == 0 {
+            return;
+        }
+        let now = now.as_nanos().into();
+        let could = self.open_at();
+        let idle = self.policy.restart_after();
+        if self.begun.is_none() || idle.is_some_and(|idle| could + idle.as_nanos() <= now) {
+            self.begun = Some(now);
+        }
+        (self.last, self.cost) = (now, cost);
+        self.could = could;
+    }
+
+    fn charge(&mut self, now: Tick, cost: u32) -> Option<()> {
+        if cost > 0 && self.due(now, 1) != Due::At(now.as_nanos().into()) {
+            self.cost = self.cost.checked_add(cost)?;
+        } else {
+            self.count(now, cost);
+        }
+        Some(())
+    }
+
+    /// Only the last request can be refunded. Without it, the ramp has not begun if it was the first.
+    fn refund(&mut self, _now: Tick, cost: u32) {
+        self.cost = self.cost.saturating_sub(cost);
+        if self.cost == 0 && self.begun == Some(self.last) {
+            (self.begun, self.could) = (None, 0);
+        }
+    }
+
+    fn refund_from(&mut self, now: Tick, spent_at: Tick, cost: u32) {
+        if self.last <= spent_at.as_nanos().into() {
+            self.refund(now, cost);
+        }
+    }
+
+    fn retuned(&self, policy: &Ramp, _now: Tick) -> Option<Self> {
+        let policy = *policy;
+        Some(Self { policy, ..*self })
     }
 }
 

@@ -77,8 +77,8 @@ pub(super) fn a_status_describes_the_limit_with_the_least_room<S: Subject>(
 }
 
 pub(super) fn after_its_reset_a_limit_answers_as_a_full_one<S: Subject>() {
-    // Several limits have one reset for each.
-    if S::LIMITS == 1 {
+    // Several limits have one reset for each. A ramp goes on.
+    if S::LIMITS == 1 && S::RESETS {
         answers_as_a_new_one(S::full, |policy, state, now| {
             now.after(policy.status(state, now).reset_in)
         });

@@ -7,11 +7,11 @@ mod windows;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use paceline::policy::{Interval, Policy, Status, TokenBucket, Unlimited};
+use paceline::policy::{Decision, Interval, Policy, Ramp, Status, TokenBucket, Unlimited};
 use paceline::time::{Rate, Tick};
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 
-use super::model::{Bucket, Free, Model, Spacing};
+use super::model::{Bucket, Free, Model, Slope, Spacing};
 
 pub(super) use aligned::Aligned;
 
@@ -25,6 +25,9 @@ pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
 
     /// Whether the policy divides time into windows that begin with a request.
     const PHASED: bool = false;
+
+    /// Whether a limit is as a new one after its reset.
+    const RESETS: bool = true;
 
     /// Whether a refund of permits whose window is over returns nothing. A bucket does not know whether it was full in between.
     const RETURNS_IN_TIME: bool = true;
@@ -123,6 +126,77 @@ impl Subject for Interval {
         // The least m with span < m · d.
         let m = u128::from(window.span) / interval + 1;
         window.total < m + u128::from(window.last)
+    }
+}
+
+impl Subject for Ramp {
+    type Model = Slope;
+
+    /// It begins with a request.
+    const PHASED: bool = true;
+
+    const RESETS: bool = false;
+
+    fn any() -> BoxedStrategy<Self> {
+        let longest = Duration::from_nanos(1 << 47);
+        let time = || {
+            prop_oneof![
+                8 => (1..50u64).prop_map(Duration::from_nanos),
+                3 => durations().prop_map(move |time| time.min(longest)),
+            ]
+        };
+        let permits = || prop_oneof![8 => 1..12u32, 1 => Just(u32::MAX), 1 => 1..=u32::MAX];
+        let restart = prop_oneof![2 => Just(None), 3 => (0..100u64).prop_map(Some)];
+        (permits(), permits(), time(), time(), restart)
+            .prop_map(|(from, to, period, within, restart)| {
+                let ramp = Self::new(Rate::new(from, period), Rate::new(to, period), within);
+                match restart {
+                    Some(idle) => ramp.with_restart_after(Duration::from_nanos(idle)),
+                    None => ramp,
+                }
+            })
+            .boxed()
+    }
+
+    fn grain(&self) -> u64 {
+        nanos(self.from().period() / self.from().permits()).max(1)
+    }
+
+    fn period(&self) -> u64 {
+        nanos(self.within())
+    }
+
+    fn burst(&self) -> u32 {
+        1
+    }
+
+    /// "A half-open window of T holds at most ⌈T · the faster rate⌉; with costs, less than that plus the cost of its last request."
+    fn allows(&self, window: &Window) -> bool {
+        let faster = u128::from(self.from().max(self.to()).permits());
+        let before = window.total - u128::from(window.last);
+        before * self.to().period().as_nanos() <= faster * u128::from(window.span)
+    }
+
+    /// The quota is that of the rate at the end.
+    fn quotas_in_a_window(&self) -> u128 {
+        self.from()
+            .permits()
+            .div_ceil(self.to().permits())
+            .max(1)
+            .into()
+    }
+
+    fn sustains_its_quota(&self) -> bool {
+        false
+    }
+
+    /// It resets when the next request passes, and not when the ramp begins again.
+    fn parts(&self, state: &Self::State, now: Tick) -> Vec<Status> {
+        let reset_in = match self.peek(state, now, 1) {
+            Decision::Wait { retry_in } => retry_in,
+            _ => Duration::ZERO,
+        };
+        vec![Status::new(self.quota(), self.room(state, now), reset_in)]
     }
 }
 

@@ -17,6 +17,7 @@
 //! | `100/min burst 20 start 5 debt` | the same, that starts with 5 tokens, and passes what costs more than 20 |
 //! | `every 50ms` | [`Interval`](crate::policy::Interval) |
 //! | `every 50ms delayed` | the same, in which the first request waits too |
+//! | `1/s to 100/s within 1min restart 5min` | [`Ramp`](crate::policy::Ramp), that may begin again after an idle time |
 //! | `60/min fixed per request` | [`PerRequest`](crate::policy::PerRequest) of any of these |
 //! | `10/s and 500/day` | [all](crate::policy::All) of them |
 //! | `unlimited` | [`Unlimited`](crate::policy::Unlimited) |

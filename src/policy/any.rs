@@ -5,7 +5,7 @@ use crate::time::Tick;
 use super::any_limit::AnyState;
 use super::{
     AlignedWindow, AnyKind, AnyLimit, Decision, FixedWindow, Interval, PerRequest, Policy, Quota,
-    SlidingCounter, SlidingLog, Status, TokenBucket, Unlimited,
+    Ramp, SlidingCounter, SlidingLog, Status, TokenBucket, Unlimited,
 };
 
 /// A policy of a kind that is chosen at run time, such as one from a configuration.
@@ -318,6 +318,12 @@ impl From<TokenBucket> for AnyPolicy {
 impl From<Interval> for AnyPolicy {
     fn from(policy: Interval) -> Self {
         Self::of(AnyKind::Interval(policy))
+    }
+}
+
+impl From<Ramp> for AnyPolicy {
+    fn from(policy: Ramp) -> Self {
+        Self::of(AnyKind::Ramp(policy))
     }
 }
 

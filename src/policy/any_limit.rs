@@ -3,12 +3,12 @@ use core::time::Duration;
 use crate::time::Tick;
 
 use super::states::{
-    AlignedWindowState, FixedWindowState, IntervalState, SlidingCounterState, SlidingLogState,
-    TokenBucketState,
+    AlignedWindowState, FixedWindowState, IntervalState, RampState, SlidingCounterState,
+    SlidingLogState, TokenBucketState,
 };
 use super::{
-    AlignedWindow, Decision, FixedWindow, Interval, Policy, Quota, SlidingCounter, SlidingLog,
-    Status, TokenBucket,
+    AlignedWindow, Decision, FixedWindow, Interval, Policy, Quota, Ramp, SlidingCounter,
+    SlidingLog, Status, TokenBucket,
 };
 
 /// One of the limits of an [`AnyPolicy`](super::AnyPolicy): see [`limits`](super::AnyPolicy::limits).
@@ -29,6 +29,8 @@ pub enum AnyKind {
     Bucket(TokenBucket),
     /// The time between two requests.
     Interval(Interval),
+    /// The time between two requests, at a rate that changes first.
+    Ramp(Ramp),
     /// A number in any window, exactly.
     Log(SlidingLog),
     /// A number in any window, by sums.
@@ -44,6 +46,7 @@ pub enum AnyKind {
 pub(super) enum AnyState {
     Bucket(TokenBucketState),
     Interval(IntervalState),
+    Ramp(RampState),
     Log(SlidingLogState),
     Counter(SlidingCounterState),
     Window(FixedWindowState),
@@ -63,6 +66,7 @@ macro_rules! of_kind {
             (AnyKind::Log(policy), AnyState::Log(state)) => policy.$method(state $(, $argument)*),
             (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.$method(state $(, $argument)*),
             (AnyKind::Window(policy), AnyState::Window(state)) => policy.$method(state $(, $argument)*),
+            (AnyKind::Ramp(policy), AnyState::Ramp(state)) => policy.$method(state $(, $argument)*),
             (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.$method(state $(, $argument)*),
             _ => $other,
         }
@@ -77,6 +81,7 @@ impl AnyLimit {
             AnyKind::Log(policy) => AnyState::Log(policy.fresh(now)),
             AnyKind::Counter(policy) => AnyState::Counter(policy.fresh(now)),
             AnyKind::Window(policy) => AnyState::Window(policy.fresh(now)),
+            AnyKind::Ramp(policy) => AnyState::Ramp(policy.fresh(now)),
             AnyKind::Aligned(policy) => AnyState::Aligned(policy.fresh(now)),
         }
     }
@@ -119,6 +124,7 @@ impl AnyLimit {
             AnyKind::Log(policy) => policy.quota(),
             AnyKind::Counter(policy) => policy.quota(),
             AnyKind::Window(policy) => policy.quota(),
+            AnyKind::Ramp(policy) => policy.quota(),
             AnyKind::Aligned(policy) => policy.quota(),
         }
     }
@@ -163,6 +169,9 @@ impl AnyLimit {
                 policy.retune(old, state, now);
             }
             (AnyKind::Window(policy), AnyKind::Window(old), AnyState::Window(state)) => {
+                policy.retune(old, state, now);
+            }
+            (AnyKind::Ramp(policy), AnyKind::Ramp(old), AnyState::Ramp(state)) => {
                 policy.retune(old, state, now);
             }
             (AnyKind::Aligned(policy), AnyKind::Aligned(old), AnyState::Aligned(state)) => {
@@ -236,7 +245,7 @@ impl AnyLimit {
     const fn full(&self) -> u32 {
         match &self.kind {
             AnyKind::Bucket(policy) => policy.burst(),
-            AnyKind::Interval(_) => 1,
+            AnyKind::Interval(_) | AnyKind::Ramp(_) => 1,
             AnyKind::Log(policy) => policy.limit(),
             AnyKind::Counter(policy) => policy.limit(),
             AnyKind::Window(policy) => policy.limit(),

@@ -7,7 +7,7 @@ use crate::time::{Rate, in_units, parse_period, parse_rate, shortened, unit_nano
 
 use super::{
     AlignedWindow, Alignment, AnyKind, AnyLimit, AnyPolicy, FixedWindow, Interval, OutOfRange,
-    SlidingCounter, SlidingLog, TokenBucket, Unlimited,
+    Ramp, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
 
 /// As it would be parsed, such as `100/min burst 20`. A [`WallClock`](crate::time::WallClock) of its own is left out.
@@ -42,6 +42,12 @@ impl fmt::Display for AnyKind {
             Self::Interval(interval) => {
                 let delayed = if interval.delayed { " delayed" } else { "" };
                 write!(f, "every {}{delayed}", in_units(interval.interval()))
+            }
+            Self::Ramp(ramp) => {
+                let within = in_units(ramp.within());
+                write!(f, "{} to {} within {within}", ramp.from(), ramp.to())?;
+                let restart = ramp.restart_after().map(in_units);
+                restart.map_or(Ok(()), |idle| write!(f, " restart {idle}"))
             }
             Self::Log(log) => {
                 write_window(f, log.limit(), log.window())?;
@@ -150,14 +156,34 @@ impl<'a> Words<'a> {
     }
 
     fn interval(&mut self) -> Parsed<Interval> {
-        let period = self.period(self.next());
-        let interval = parse_period(period).map_err(|reason| self.error(reason))?;
-        self.advance(period);
-        let interval = Interval::every(interval);
+        let interval = Interval::every(self.time()?);
         if self.takes("delayed") {
             return Ok(interval.with_delayed_start());
         }
         Ok(interval)
+    }
+
+    /// What follows the first rate and `to`.
+    fn ramp(&mut self, from: Rate) -> Parsed<Ramp> {
+        let text = self.rate_text();
+        let to = self.rate(text)?;
+        self.advance(text);
+        self.needs("within")?;
+        let within = self.time()?;
+        let ramp =
+            Ramp::try_new(from, to, within).map_err(|error| self.error(error.to_string()))?;
+        if self.takes("restart") {
+            return Ok(ramp.with_restart_after(self.time()?));
+        }
+        Ok(ramp)
+    }
+
+    /// Such as `250ms`, and goes on behind it.
+    fn time(&mut self) -> Parsed<Duration> {
+        let period = self.period(self.next());
+        let time = parse_period(period).map_err(|reason| self.error(reason))?;
+        self.advance(period);
+        Ok(time)
     }
 
     /// What begins with a number of permits in a time.
@@ -194,6 +220,9 @@ impl<'a> Words<'a> {
         if self.takes("aligned") {
             let alignment = Alignment::Every(rate.period());
             return Ok(self.aligned(rate.permits(), alignment)?.into());
+        }
+        if self.takes("to") {
+            return Ok(self.ramp(rate)?.into());
         }
         Ok(SlidingLog::from_rate(rate).into())
     }

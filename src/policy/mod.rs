@@ -12,6 +12,7 @@
 //! | policy | most in any window of T | sustained | after idling | memory |
 //! |---|---|---|---|---|
 //! | [`Interval`] d | ⌈T / d⌉, so m in a window of m · d | 1 / d | one at once | 16 bytes |
+//! | [`Ramp`] from a to b | ⌈T · the faster⌉, and the area under the rate, rounded up | b | one at once | 48 bytes |
 //! | [`TokenBucket`] rate, burst | burst + rate · T | rate | up to `burst` at once | 16 bytes |
 //! | [`SlidingLog`] n, W | n in a window of W, exactly | n / W | n at once | 16 bytes an instant, up to n of them |
 //! | [`SlidingCounter::strict`] n, W, k | n in a window of W | n / W · k / (k + 1) at least | n at once | 16 bytes a bucket, up to k + 1 |
@@ -71,6 +72,7 @@ mod fixed_window;
 mod interval;
 mod ledger;
 mod per_request;
+mod ramp;
 mod sliding_counter;
 mod sliding_log;
 mod token_bucket;
@@ -92,6 +94,7 @@ pub use fixed_window::FixedWindow;
 pub use interval::Interval;
 pub(crate) use ledger::Ledger;
 pub use per_request::PerRequest;
+pub use ramp::Ramp;
 pub use sliding_counter::SlidingCounter;
 pub use sliding_log::SlidingLog;
 pub use token_bucket::TokenBucket;
@@ -104,6 +107,7 @@ pub mod states {
     pub use crate::policy::any::AnyPolicyState;
     pub use crate::policy::fixed_window::FixedWindowState;
     pub use crate::policy::interval::IntervalState;
+    pub use crate::policy::ramp::RampState;
     pub use crate::policy::sliding_counter::SlidingCounterState;
     pub use crate::policy::sliding_log::SlidingLogState;
     pub use crate::policy::token_bucket::TokenBucketState;
@@ -211,6 +215,7 @@ pub trait Policy {
     /// | policy | quota |
     /// |---|---|
     /// | [`Interval`] d | 1 in d; `None` if d is zero |
+    /// | [`Ramp`] from a to b | 1 in the interval of b |
     /// | [`TokenBucket`] rate, burst | the rate, over the longer of its period and the time in which the bucket fills |
     /// | [`SlidingLog`], [`SlidingCounter`], [`FixedWindow`] n, W | n in W |
     /// | [`AlignedWindow`] n | n in its window; a month counts as 31 days |

@@ -126,6 +126,23 @@ impl Rate {
     pub const fn period(self) -> Duration {
         self.period
     }
+
+    /// The same rate with a period that is a multiple of its own, if the permits are not too many.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the permits are compared before"
+    )]
+    pub(crate) const fn in_period(self, period: Duration) -> Option<Self> {
+        let (period, own) = (period.as_nanos(), self.period.as_nanos());
+        let permits = period / own * self.permits as u128;
+        if period % own > 0 || permits > u32::MAX as u128 {
+            return None;
+        }
+        Some(Self {
+            permits: permits as u32,
+            period: saturating_duration(period),
+        })
+    }
 }
 
 impl PartialEq for Rate {

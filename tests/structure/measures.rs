@@ -29,8 +29,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(23_017, 22_677),
-        types: at_most(343, 343),
+        lines: at_most(23_165, 22_677),
+        types: at_most(345, 345),
     },
     Crate {
         name: "paceline-redis",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use paceline::policy::{
     AlignedWindow, Alignment, All, AnyPolicy, Decision, FixedWindow, Interval, PerRequest, Policy,
-    Quota, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
+    Quota, Ramp, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
 use paceline::prelude::*;
 use paceline::time::{Rate, Tick, WallClock};
@@ -38,6 +38,11 @@ fn each_kind_has_a_text() {
     is_written("every 1min delayed", delayed);
     is_written("every 0ns", Interval::every(Duration::ZERO));
 
+    let ramp = Ramp::new(Rate::per_second(1), Rate::per_second(100), minute);
+    is_written("1/s to 100/s within 1min", ramp);
+    let again = ramp.with_restart_after(minute * 5);
+    is_written("1/s to 100/s within 1min restart 5min", again);
+
     is_written("100/min sliding", SlidingLog::new(100, minute));
     let buckets = SlidingCounter::strict(100, minute, 10);
     is_written("100/min sliding 10 buckets", buckets);
@@ -68,6 +73,7 @@ fn a_text_may_be_written_in_other_ways() {
         ("100/min", "100/min sliding"),
         ("  60/min\t burst  3 ", "1/s burst 3"),
         ("every min", "every 60s"),
+        ("6/min to 10 / s within 5 s", "6/min to 600/min within 5s"),
         ("5/min sliding 1 bucket", "5/min sliding 1 buckets"),
         ("9/24h aligned utc-8", "9/day aligned utc-08:00"),
         ("9/week aligned utc+0", "9/week aligned"),
@@ -89,9 +95,9 @@ fn a_text_may_be_written_in_other_ways() {
 
 /// A text, and the error behind it.
 const ERRORS: &str = "
-100/min brust 20 => `brust` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; did you mean `burst`?
-100/min slding => `slding` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; did you mean `sliding`?
-10/s pre request => `pre` at column 6 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; did you mean `per request`?
+100/min brust 20 => `brust` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `to`, `per request` or `and`; did you mean `burst`?
+100/min slding => `slding` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `to`, `per request` or `and`; did you mean `sliding`?
+10/s pre request => `pre` at column 6 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `to`, `per request` or `and`; did you mean `per request`?
 evry 50ms => `evry` at column 1 should be `every`, `unlimited` or a rate such as 100/min; did you mean `every`?
  => it ends where `every`, `unlimited` or a rate such as 100/min should follow
 100/min and => it ends where `every`, `unlimited` or a rate such as 100/min should follow
@@ -194,6 +200,15 @@ fn aligned_windows() -> impl Strategy<Value = AlignedWindow> {
     })
 }
 
+fn ramps() -> impl Strategy<Value = Ramp> {
+    let time = || (1..=1u64 << 47).prop_map(Duration::from_nanos);
+    let (permits, idle) = ((1..=u32::MAX, 1..=u32::MAX), any::<Option<Duration>>());
+    (permits, time(), time(), idle).prop_map(|((from, to), period, within, idle)| {
+        let ramp = Ramp::new(Rate::new(from, period), Rate::new(to, period), within);
+        idle.map_or(ramp, |idle| ramp.with_restart_after(idle))
+    })
+}
+
 fn limits() -> BoxedStrategy<AnyPolicy> {
     let bucket = (rates(), 1..=u32::MAX, any::<u32>(), any::<bool>());
     let bucket = bucket.prop_map(|(rate, burst, start, debt)| {
@@ -217,6 +232,7 @@ fn limits() -> BoxedStrategy<AnyPolicy> {
         rates().prop_map(|rate| SlidingCounter::smooth_from_rate(rate).into()),
         rates().prop_map(|rate| FixedWindow::from_rate(rate).into()),
         aligned_windows().prop_map(AnyPolicy::from),
+        ramps().prop_map(AnyPolicy::from),
         Just(Unlimited.into()),
     ]
     .boxed()
@@ -246,6 +262,7 @@ proptest! {
                 Just("100/min"), Just("every"), Just("50ms"), Just("burst"), Just("20"), Just("start"), Just("debt"),
                 Just("sliding"), Just("buckets"), Just("aligned"), Just("utc-8"), Just("utc"), Just("per"),
                 Just("request"), Just("and"), Just("5/month"), Just("0"), Just("é"), Just("utcé"), Just("µs"),
+                Just("to"), Just("within"), Just("restart"),
                 Just("99999999999"), Just("/"), Just("1/µs"), Just("every50ms"), Just("utc+1:2:3:4"), Just("utc+99"),
             ],
             0..8,

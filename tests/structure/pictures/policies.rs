@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use paceline::policy::{
-    AlignedWindow, Alignment, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog,
+    AlignedWindow, Alignment, FixedWindow, Interval, Policy, Ramp, SlidingCounter, SlidingLog,
     TokenBucket, Unlimited,
 };
 use paceline::time::{Rate, Tick, WallClock};
@@ -71,6 +71,10 @@ fn the_picture_of_the_policies_is_what_they_let_through() {
     let rows = [
         wall.row("Unlimited", &Unlimited),
         wall.row("Interval, 100 ms", &Interval::every(SECOND / LIMIT)),
+        wall.row(
+            "Ramp, from 2 in 2 s",
+            &Ramp::new(Rate::per_second(2), Rate::per_second(LIMIT), 2 * SECOND),
+        ),
         wall.row(
             "TokenBucket, burst 10",
             &TokenBucket::new(Rate::per_second(LIMIT), LIMIT),
