@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use paceline::policy::{AlignedWindow, Alignment, AnyPolicy, Decision, Policy, Unlimited};
 use paceline::time::{Rate, Tick, WallClock};
+use testkit::turns::Turns;
 
 const MICRO: u64 = 1_000;
 
@@ -13,9 +14,12 @@ const HOUR: Tick = Tick::from_nanos(3_600_000_000 * MICRO);
 /// The answer to a question: what a policy lets through of these arrivals, and how many of them are in a window of the provider.
 ///
 /// A question has three lines: a policy, such as `10/s burst 5`; the window of the provider; and the times of the arrivals, with
-/// commas between them. The answer is JSON: `paced`, when each passes if it waits, within an hour; `passes`, whether each passes
+/// commas between them. Two more lines are optional: the times of a second tenant, and the weights of both tenants, such as `3:1`.
+///
+/// The answer is JSON: `paced`, when each passes if it waits, within an hour; `passes`, whether each passes
 /// if it may not wait; and the most that any window has of the arrivals, and of those that passed either way. All times are whole
-/// microseconds. If the question cannot be read, it has an `error`.
+/// microseconds. `tenants` has the tenant of each request that waited, 0 or 1, in the order of one `queue` and `by_turns`: the
+/// times are the same. If the question cannot be read, it has an `error`.
 ///
 /// An aligned window begins a tenth of its length after 0, and again after each length.
 #[must_use]
@@ -32,6 +36,9 @@ struct Question {
     now: Arc<AtomicU64>,
     window: u64,
     arrivals: Vec<Tick>,
+    /// The tenant of each arrival.
+    tenants: Vec<u64>,
+    weights: [u32; 2],
 }
 
 impl Question {
@@ -41,15 +48,23 @@ impl Question {
         let now = Arc::default();
         let policy = policy(line("policy")?, &now)?;
         let window = tick(line("window")?)?.as_nanos();
-        let times = lines.next().unwrap_or_default().split(',');
-        let times = times.filter(|time| !time.is_empty());
-        let mut arrivals = times.map(tick).collect::<Result<Vec<_>, _>>()?;
+        let mut arrivals = Vec::new();
+        for tenant in 0..2 {
+            let times = lines.next().unwrap_or_default().split(',');
+            for time in times.filter(|time| !time.is_empty()) {
+                arrivals.push((tick(time)?, tenant));
+            }
+        }
         arrivals.sort_unstable();
+        let (arrivals, tenants) = arrivals.into_iter().unzip();
+        let weights = lines.next().map_or(Ok([1, 1]), weights)?;
         Ok(Self {
             policy,
             now,
             window,
             arrivals,
+            tenants,
+            weights,
         })
     }
 
@@ -65,8 +80,10 @@ impl Question {
         let [arrivals, waiting, refusing] = most;
         let micros = paced.iter().map(|at| at.as_nanos().div_ceil(MICRO));
         let micros: Vec<u64> = micros.collect();
+        let (queue, by_turns) = (&self.tenants[..paced.len()], self.by_turns(&paced));
         format!(
             "{{\"paced\":{micros:?},\"passes\":{passes:?},\
+             \"tenants\":{{\"queue\":{queue:?},\"by_turns\":{by_turns:?}}},\
              \"most\":{{\"arrivals\":{arrivals},\"paced\":{waiting},\"passed\":{refusing}}}}}"
         )
     }
@@ -91,6 +108,28 @@ impl Question {
             Some(now)
         };
         self.arrivals.iter().map_while(pass).collect()
+    }
+
+    /// The tenant that passes at each of these times, if tenants take turns. Each request costs 1, so the order does not change
+    /// the times.
+    fn by_turns(&self, paced: &[Tick]) -> Vec<u64> {
+        let mut turns = Turns::default();
+        let mut joined = 0;
+        let pass = |(passed, now): (usize, &Tick)| {
+            // While no request waits, one passes as it comes, before others of the same instant.
+            if joined == passed && self.arrivals[joined] == *now {
+                joined += 1;
+                return Some(self.tenants[passed]);
+            }
+            let come = self.arrivals.partition_point(|at| at <= now);
+            for &tenant in &self.tenants[joined..come] {
+                let weight = self.weights[usize::from(tenant == 1)];
+                turns.join(tenant, tenant, 1, weight);
+            }
+            joined = come;
+            turns.pass()
+        };
+        paced.iter().enumerate().map_while(pass).collect()
     }
 
     /// Whether each passes at once.
@@ -149,6 +188,13 @@ fn tick(micros: &str) -> Result<Tick, String> {
     let number: u64 = micros.parse().map_err(|_| wrong())?;
     let tick = Tick::from_nanos(number.saturating_mul(MICRO));
     if tick > HOUR { Err(wrong()) } else { Ok(tick) }
+}
+
+fn weights(text: &str) -> Result<[u32; 2], String> {
+    let weight = |text: &str| text.parse().ok().filter(|weight| *weight > 0);
+    let both = text.split_once(':');
+    both.and_then(|(one, other)| Some([weight(one)?, weight(other)?]))
+        .ok_or_else(|| format!("weights are two numbers from 1, such as 3:1, got `{text}`"))
 }
 
 /// As a string of JSON.
@@ -232,6 +278,45 @@ mod tests {
     }
 
     #[test]
+    fn a_second_tenant_waits_for_one_request_of_a_backlog_by_turns_and_for_all_in_one_queue() {
+        let answer = ask("every 100ms\n1000000\n0,0,0,0,0,0\n150000");
+        let times = json!([0, 100_000, 200_000, 300_000, 400_000, 500_000, 600_000]);
+        assert_eq!(answer["paced"], times);
+        assert_eq!(answer["tenants"]["queue"], json!([0, 0, 0, 0, 0, 0, 1]));
+        assert_eq!(answer["tenants"]["by_turns"], json!([0, 0, 1, 0, 0, 0, 0]));
+    }
+
+    #[test]
+    fn tenants_take_as_many_turns_as_their_weights() {
+        let arrivals = "every 100ms\n1000000\n0,0,0,0,0,0,0\n0,0,0";
+        let by_turns = |question: &str| ask(question)["tenants"]["by_turns"].clone();
+        let even = json!([0, 0, 1, 0, 1, 0, 1, 0, 0, 0]);
+        assert_eq!(by_turns(arrivals), even);
+        assert_eq!(by_turns(&format!("{arrivals}\n1:1")), even);
+        let heavy = json!([0, 0, 0, 0, 1, 0, 0, 0, 1, 1]);
+        assert_eq!(by_turns(&format!("{arrivals}\n3:1")), heavy);
+        let late = json!([0, 0, 1, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(by_turns(&format!("{arrivals}\n1:4294967295")), late);
+    }
+
+    #[test]
+    fn requests_that_need_not_wait_pass_as_they_come() {
+        let burst = ask("10/s burst 3\n1000000\n0,0,0,0,0\n0");
+        assert_eq!(burst["tenants"]["by_turns"], json!([0, 0, 0, 0, 1, 0]));
+        assert_eq!(burst["tenants"]["queue"], json!([0, 0, 0, 0, 0, 1]));
+        let apart = ask("10/s burst 3\n1000000\n0,1000000\n500000\n1:9");
+        assert_eq!(apart["tenants"]["by_turns"], json!([0, 1, 0]));
+    }
+
+    #[test]
+    fn an_order_has_those_that_pass_within_an_hour() {
+        let slow = ask("every 1800s\n1000\n0,0,0,0,0\n0");
+        assert_eq!(slow["tenants"]["queue"], json!([0, 0, 0]));
+        assert_eq!(slow["tenants"]["by_turns"], json!([0, 0, 1]));
+        assert_eq!(ask("1/s\n1000")["tenants"]["by_turns"], json!([]));
+    }
+
+    #[test]
     fn what_cannot_be_read_is_an_error_that_names_it() {
         for (question, named) in [
             ("", "no policy"),
@@ -243,6 +328,11 @@ mod tests {
             ("10/s\n-5\n0", "got `-5`"),
             ("10/s\n1000\nNaN", "got `NaN`"),
             ("10/s\n1000\n18446744073709551615", "up to 3600000000"),
+            ("10/s\n1000\n0\n1x", "got `1x`"),
+            ("10/s\n1000\n0\n0\n3", "such as 3:1, got `3`"),
+            ("10/s\n1000\n0\n0\n0:1", "from 1, such as 3:1, got `0:1`"),
+            ("10/s\n1000\n0\n0\n1:2:3", "got `1:2:3`"),
+            ("10/s\n1000\n0\n0\n1:-1", "got `1:-1`"),
         ] {
             let error = ask(question)["error"].as_str().unwrap().to_owned();
             assert!(error.contains(named), "{error}");

@@ -222,6 +222,22 @@ async fn the_code_on_the_page_runs_and_its_policy_is_that_of_the_page() {
     );
 }
 
+/// The code for two tenants.
+async fn shown_code_for_tenants() -> Result<(), ConfigError> {
+    use paceline::{limiter::FairQueue, policy::AnyPolicy};
+
+    let policy: AnyPolicy = "10/s fixed".parse()?;
+    // with_weights sets how many turns a tenant has.
+    let provider = FairQueue::new(policy);
+    provider.acquire_one("ann").await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_code_for_two_tenants_runs() {
+    shown_code_for_tenants().await.unwrap();
+}
+
 #[tokio::test]
 async fn the_code_on_the_page_is_code_that_compiles_with_a_policy_that_parses() {
     let Some(browser) = open(DESK, "").await else {
@@ -230,8 +246,10 @@ async fn the_code_on_the_page_is_code_that_compiles_with_a_policy_that_parses() 
     let trimmed = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
     let compiled = trimmed(include_str!("page.rs"));
     let texts = [("own", "10/s and 20/min burst 3")];
-    for (kind, policy) in KINDS.into_iter().chain(texts) {
-        let hash = format!("limit=4&window=800&a-burst=3&a={kind}&a-text={policy}&b=none");
+    let cases = KINDS.into_iter().chain(texts);
+    for ((kind, policy), bob) in cases.flat_map(|case| [(case, ""), (case, "100")]) {
+        let hash =
+            format!("limit=4&window=800&a-burst=3&a={kind}&a-text={policy}&b=none&bob={bob}");
         let code = at(
             &browser,
             &hash,
@@ -559,6 +577,136 @@ async fn nonsense_in_a_field_is_named_beside_it_and_the_rest_goes_on() {
     assert!(again.as_str().unwrap().contains("9 too many"), "{again}");
 }
 
+const TENANTS: &str = "limit=10&window=1000&a=interval&b=none&requests=own&at=0x5&bob=150";
+
+/// The title of each order and the waits of both tenants.
+const WAITS: &str = "rows().slice(1).map(([title, ann, bob]) => [title.split(':')[0], ann, bob])";
+
+#[tokio::test]
+async fn a_second_tenant_waits_for_the_backlog_in_one_queue_and_for_a_turn_by_turns() {
+    let Some(browser) = open(DESK, TENANTS).await else {
+        return;
+    };
+    let queue = [
+        "ann: p50 wait 0.2 s, max wait 0.4 s",
+        "bob: p50 wait 0.35 s, max wait 0.35 s",
+    ];
+    let turns = [
+        "ann: p50 wait 0.3 s, max wait 0.5 s",
+        "bob: p50 wait 0.05 s, max wait 0.05 s",
+    ];
+    let rows = json!([
+        ["One queue (Shared)", queue[0], queue[1]],
+        ["By turns (FairQueue)", turns[0], turns[1]]
+    ]);
+    assert_eq!(browser.eval(WAITS).await, rows);
+    let requests = browser.eval("rows()[0][0]").await;
+    assert_eq!(requests, "Requests: 5 of ann, 1 of bob");
+
+    // Each tenant has a row, so the marks differ without colours, too.
+    let marks = "all('svg').map((svg) => [...svg.querySelectorAll('.arrival, .mark')].map((mark) => mark.getBoundingClientRect().top))";
+    let marks: Vec<Vec<f64>> = serde_json::from_value(browser.eval(marks).await).unwrap();
+    for row in marks {
+        let [ann @ .., bob] = &row[..] else {
+            panic!("no mark")
+        };
+        assert_eq!(ann.len(), 5);
+        assert!(ann.iter().all(|ann| ann + 6.0 < *bob), "{row:?}");
+    }
+    let names = "all('svg').map((svg) => [...svg.querySelectorAll('text')].map((text) => text.textContent).filter((text) => /^[a-z]{3}$/.test(text)))";
+    let both = json!(["ann", "bob"]);
+    assert_eq!(browser.eval(names).await, json!([both, both, both]));
+    let colours = "new Set(all('rect.mark').map((mark) => getComputedStyle(mark).fill)).size";
+    assert_eq!(browser.eval(colours).await, 2);
+
+    let heavy = format!("bob=50x3&bob-weight=3&{TENANTS}");
+    let heavy = at(&browser, &heavy, WAITS).await;
+    assert_eq!(heavy[1][2], "bob: p50 wait 0.25 s, max wait 0.35 s");
+
+    let slow = format!("a=own&a-text=every 3000s&{TENANTS}");
+    let slow = at(&browser, &slow, WAITS).await;
+    let waits = [
+        "ann: p50 wait over an hour, max wait over an hour",
+        "bob: p50 wait over an hour, max wait over an hour",
+    ];
+    assert_eq!(slow[0], json!(["One queue (Shared)", waits[0], waits[1]]));
+    let alone = at(&browser, &format!("at=&{TENANTS}"), WAITS).await;
+    let bob = "bob: p50 wait 0 s, max wait 0 s";
+    assert_eq!(
+        alone[1],
+        json!(["By turns (FairQueue)", "ann: no requests", bob])
+    );
+}
+
+#[tokio::test]
+async fn a_link_shows_one_request_behind_a_backlog_of_a_hundred() {
+    let Some(browser) = open(DESK, "").await else {
+        return;
+    };
+    let link = "document.querySelector('form a')";
+    let followed = format!(
+        "new Promise((done) => {{ addEventListener('hashchange', done, {{ once: true }}); {link}.click(); }}).then(() => {WAITS})"
+    );
+    let waits = browser.eval(&followed).await;
+    assert_eq!(waits[0][2], "bob: p50 wait 2.823 s, max wait 2.823 s");
+    assert_eq!(waits[1][2], "bob: p50 wait 0.023 s, max wait 0.023 s");
+    let link = browser.eval(&format!("{link}.getAttribute('href')")).await;
+    let guide = include_str!("../../fairness.md");
+    let link = format!("docs/playground/index.html{}`", link.as_str().unwrap());
+    assert!(guide.contains(&link), "{link}");
+}
+
+#[tokio::test]
+async fn requests_of_a_second_tenant_are_added_and_taken_away_and_the_address_remembers() {
+    let Some(browser) = open(DESK, "b=none&requests=burst").await else {
+        return;
+    };
+    let weights = "['ann-weight', 'bob-weight'].map((name) => is_seen(fields[name]))";
+    assert_eq!(browser.eval(weights).await, json!([false, false]));
+    browser.eval("choose('limit', 9)").await;
+    let address = browser.eval("location.hash").await;
+    assert!(!address.as_str().unwrap().contains("bob"), "{address}");
+
+    browser.eval("choose('bob', '700x2')").await;
+    browser.eval("choose('bob-weight', 4)").await;
+    assert_eq!(browser.eval(weights).await, json!([true, true]));
+    browser.eval("click(all('.touch')[1], .6)").await;
+    browser.eval("click(all('.arrival.bob')[0], .5)").await;
+    let bob = browser.eval("fields.bob.value").await;
+    let times: Vec<&str> = bob.as_str().unwrap().split(", ").collect();
+    assert_eq!(times[0], "700");
+    assert!(
+        (times[1].parse::<f64>().unwrap() - 3e3).abs() < 10.0,
+        "{bob}"
+    );
+    assert_eq!(browser.eval("fields.requests.value").await, "burst");
+    browser
+        .eval("click(all('.arrival:not(.bob)')[0], .5)")
+        .await;
+    assert_eq!(browser.eval("fields.at.value").await, "200x26");
+
+    let shown = "[fields.at.value, fields.bob.value, fields['bob-weight'].value, rows()]";
+    let remembered = browser.eval("location.hash.slice(1)").await;
+    let other = open(DESK, remembered.as_str().unwrap()).await.unwrap();
+    assert_eq!(browser.eval(shown).await, other.eval(shown).await);
+
+    for (times, named) in [
+        ("abc", "such as 950 or 950x10, got `abc`"),
+        ("5001", "up to 5000, such as 950 or 950x10, got `5001`"),
+        ("5x401", "at most 400 requests, got 401"),
+    ] {
+        browser.eval(&format!("choose('bob', '{times}')")).await;
+        let shown = "[text('bob-error'), fields.bob.getAttribute('aria-invalid'), rows()[0][0], errors().join('')]";
+        let shown = browser.eval(shown).await;
+        assert!(shown[0].as_str().unwrap().contains(named), "{shown}");
+        assert_eq!(shown[1], "true");
+        assert_eq!(json!([shown[2], shown[3]]), json!(["Requests: 26", ""]));
+    }
+    browser.eval("choose('bob', '')").await;
+    let mended = "[text('bob-error'), fields.bob.getAttribute('aria-invalid'), rows().length]";
+    assert_eq!(browser.eval(mended).await, json!(["", null, 3]));
+}
+
 #[tokio::test]
 async fn nothing_is_loaded_from_elsewhere_and_nothing_could_be() {
     let Some(browser) = open(DESK, "").await else {
@@ -576,7 +724,7 @@ async fn nothing_is_loaded_from_elsewhere_and_nothing_could_be() {
 
 #[tokio::test]
 async fn every_field_has_a_label_and_every_picture_a_caption() {
-    let Some(browser) = open(DESK, "a=bucket&b=bucket").await else {
+    let Some(browser) = open(DESK, "a=bucket&b=bucket&bob=0").await else {
         return;
     };
     let unnamed = "all('input, select').filter((field) => !field.labels[0]?.textContent.trim()).map((field) => field.name)";
@@ -605,11 +753,13 @@ async fn the_page_fits_a_phone_and_a_desk() {
                 all('body *').every((part) => part.getBoundingClientRect().right <= innerWidth),
                 all('svg').every((svg) => svg.getBoundingClientRect().width === Number(svg.getAttribute('width'))),
                 all('svg text').every((part) => parseFloat(getComputedStyle(part).fontSize) >= 12)]";
-            let fits = at(&browser, &hash, fits).await;
-            assert_eq!(fits, json!([true, true, true, true]), "{width} {requests}");
-            let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/playground");
-            let name = format!("{width}-{is_dark}-{requests}");
-            browser.shoot(folder, &name).await;
+            for (tenants, bob) in [("", ""), ("-tenants", "&bob=200x9,4000")] {
+                let fits = at(&browser, &format!("{hash}{bob}"), fits).await;
+                assert_eq!(fits, json!([true, true, true, true]), "{width} {requests}");
+                let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/playground");
+                let name = format!("{width}-{is_dark}-{requests}{tenants}");
+                browser.shoot(folder, &name).await;
+            }
         }
         let columns = "new Set(all('#panels section').map((panel) => panel.getBoundingClientRect().left)).size";
         let expected = if width > 1000 { 2 } else { 1 };
