@@ -31,6 +31,7 @@
 //! adapter.
 
 mod acquire;
+mod any_of;
 mod as_key;
 mod blocking;
 mod combined;
@@ -77,6 +78,7 @@ use crate::time::{Resolution, require_clock};
 pub use crate::policy::{Quota, Status};
 pub use crate::wait::Priority;
 pub use acquire::LimiterExt;
+pub use any_of::AnyOf;
 pub use as_key::AsKey;
 pub use combined::Combined;
 pub use dyn_limiter::DynLimiter;

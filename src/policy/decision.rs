@@ -51,6 +51,16 @@ impl Decision {
         }
     }
 
+    /// The decision that lets a request pass earlier.
+    pub(crate) fn mildest(self, other: Self) -> Self {
+        use Decision::Never;
+        match (self, other) {
+            (Never { capacity: a }, Never { capacity: b }) => Never { capacity: a.max(b) },
+            _ if self.strictest(other) == self => other,
+            _ => self,
+        }
+    }
+
     /// How long to wait, if this is [`Decision::Wait`].
     #[must_use]
     pub const fn retry_in(self) -> Option<Duration> {

@@ -29,10 +29,11 @@ use paceline::limiter::{
     TooCostly, Unfailing, WhenFull,
 };
 use paceline::policy::states::{
-    FixedWindowState, IntervalState, SlidingCounterState, SlidingLogState, TokenBucketState,
+    FixedWindowState, IntervalState, RampState, SlidingCounterState, SlidingLogState,
+    TokenBucketState,
 };
 use paceline::policy::{
-    All, Decision, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket,
+    All, Decision, FixedWindow, Interval, Policy, Ramp, SlidingCounter, SlidingLog, TokenBucket,
     Unlimited,
 };
 use paceline::shed::{
@@ -65,6 +66,8 @@ fn values_are_plain() {
     value::<Rate>();
     value::<Decision>();
     value::<Interval>();
+    value::<Ramp>();
+    value::<RampState>();
     value::<IntervalState>();
     value::<TokenBucket>();
     value::<TokenBucketState>();
@@ -219,7 +222,7 @@ fn what_is_settled_can_be_sent_shared_and_printed() {
 #[test]
 fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
     use paceline::limiter::future::{Part, Together};
-    use paceline::limiter::{Combined, DynLimiter, Line, LineError, Priority, WithTotal};
+    use paceline::limiter::{AnyOf, Combined, DynLimiter, Line, LineError, Priority, WithTotal};
 
     // Those are sealed: a `Member` of them, and `Charge`, cannot be named.
     fn part<L: Part>() {}
@@ -233,6 +236,7 @@ fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
     free::<Line<Combined<Both>>>();
     free::<Line<Keyed<u8, Interval>>>();
     free::<WithTotal<u8, Interval, TokenBucket>>();
+    free::<AnyOf<Shared<Interval>>>();
     value::<LineError>();
     error::<LineError<OutOfRange>>();
     value::<Priority>();

@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use paceline::fair::FairShare;
 use paceline::limiter::{
-    Combined, DynLimiter, Event, Fair, Limiter, LimiterExt, Observed, Status, Switch, Switched,
+    AnyOf, Combined, DynLimiter, Event, Fair, Limiter, LimiterExt, Observed, Status, Switch,
+    Switched,
 };
 use paceline::policy::Decision;
 use paceline::prelude::*;
@@ -49,6 +50,7 @@ async fn every_handle_has_the_same_methods() {
     check(EVERY.keyed().at("ann")).await;
     check(Fair::new(FairShare::new(1, ms(100))).at("ann")).await;
     check(Combined::new((EVERY.shared(), EVERY.keyed().at("ann")))).await;
+    check(AnyOf::new([EVERY.shared()])).await;
     check(DynLimiter::new(EVERY.shared())).await;
     check(Observed::new(EVERY.shared(), |_: Event| {})).await;
     check(Switched::new(EVERY.shared(), Switch::new())).await;

@@ -13,6 +13,7 @@ use testkit::wakes::Driven;
 use crate::timed::{ms, now, since};
 
 mod aligned;
+mod any_of;
 mod by_hand;
 mod combined;
 mod control;
