@@ -23,11 +23,44 @@ pub(super) struct QueueEstimate<S> {
     changes: usize,
 }
 
-/// The end of the simulated part of the queue.
-struct Tail<S> {
+/// A limit from which requests take one after another, each as early as possible.
+pub(super) struct Ahead<S> {
     state: S,
     hold: Hold,
     at: Tick,
+}
+
+impl<S> Ahead<S> {
+    pub(super) const fn new(state: S, hold: Hold, now: Tick) -> Self {
+        Self {
+            state,
+            hold,
+            at: now,
+        }
+    }
+
+    /// When the next request passes.
+    pub(super) fn pass<P: Policy<State = S>>(&mut self, policy: &P, cost: u32) -> Tick {
+        self.at = self.at.max(self.hold.until(cost));
+        policy.foresee(&mut self.state, self.at);
+        let wait = policy
+            .decide(&mut self.state, self.at, cost)
+            .retry_in()
+            .unwrap_or_default();
+        if !wait.is_zero() {
+            self.at = self.at.after(wait);
+            // Waits are exact: this passes, unless time itself ends before.
+            policy.foresee(&mut self.state, self.at);
+            let _ = policy.decide(&mut self.state, self.at, cost);
+        }
+        self.hold.take(cost);
+        self.at
+    }
+}
+
+/// The end of the simulated part of the queue.
+struct Tail<S> {
+    ahead: Ahead<S>,
     /// The first waiter that is not simulated yet.
     next: Ticket,
     /// [`Waiters::reorders`] during the simulation.
@@ -56,9 +89,7 @@ impl<S: Clone> QueueEstimate<S> {
         if len <= SHORT || waiters.changes().wrapping_sub(self.changes) >= len {
             self.changes = waiters.changes();
             self.tail = Some(Tail {
-                state: state.clone(),
-                hold,
-                at: now,
+                ahead: Ahead::new(state.clone(), hold, now),
                 next: Ticket::default(),
                 reorders: waiters.reorders(),
             });
@@ -75,10 +106,11 @@ impl<S: Clone> QueueEstimate<S> {
             );
         };
         tail.simulate(policy, waiters);
-        let from = tail.at.max(now).max(tail.hold.until(cost));
+        let ahead = &tail.ahead;
+        let from = ahead.at.max(now).max(ahead.hold.until(cost));
         from.after(
             policy
-                .peek(&tail.state, from, cost)
+                .peek(&ahead.state, from, cost)
                 .retry_in()
                 .unwrap_or_default(),
         )
@@ -87,20 +119,8 @@ impl<S: Clone> QueueEstimate<S> {
 
 impl<S> Tail<S> {
     fn simulate<P: Policy<State = S>>(&mut self, policy: &P, waiters: &Waiters) {
-        for cost in waiters.costs_from(self.next) {
-            self.at = self.at.max(self.hold.until(cost));
-            policy.foresee(&mut self.state, self.at);
-            let wait = policy
-                .decide(&mut self.state, self.at, cost)
-                .retry_in()
-                .unwrap_or_default();
-            if !wait.is_zero() {
-                self.at = self.at.after(wait);
-                // Waits are exact: this passes, unless time itself ends before.
-                policy.foresee(&mut self.state, self.at);
-                let _ = policy.decide(&mut self.state, self.at, cost);
-            }
-            self.hold.take(cost);
+        for (_, cost) in waiters.costs_from(self.next) {
+            self.ahead.pass(policy, cost);
         }
         self.next = waiters.next_ticket();
     }

@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{Clock, Tick};
-use crate::wait::{Intent, Offer, Resource, Waiters};
+use crate::wait::{Intent, Offer, Position, Resource, Ticket, Waiters};
 
-use super::estimate::QueueEstimate;
+use super::estimate::{Ahead, QueueEstimate};
 use super::hold::Hold;
 use super::prefetch::Prefetch;
 
@@ -213,6 +213,33 @@ impl<P: Policy> LimitState<P> {
         Decision::Wait {
             retry_in: open_at.since(now).max(Duration::from_nanos(1)),
         }
+    }
+
+    /// When the next `count` requests of a handle pass, of cost 1 each: the first at its position, the others behind all that are
+    /// queued. None is known where others may come before.
+    pub(super) fn foresee(
+        &mut self,
+        waiters: &Waiters,
+        position: Position,
+        count: usize,
+    ) -> Vec<Duration> {
+        if waiters.newest_first_at() < Tick::MAX {
+            return Vec::new();
+        }
+        let now = self.now(true);
+        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        let mut ahead = Ahead::new(state.clone(), self.hold, now);
+        let mut waits = Vec::with_capacity(count);
+        for (ticket, cost) in waiters.costs_from(Ticket::default()) {
+            let passes_at = ahead.pass(&self.policy, cost);
+            if position == Position::Queued(ticket) {
+                waits.push(passes_at.since(now));
+            }
+        }
+        while waits.len() < count {
+            waits.push(ahead.pass(&self.policy, 1).since(now));
+        }
+        waits
     }
 
     /// What the policy and the hold say. Nothing is counted.

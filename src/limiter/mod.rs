@@ -302,6 +302,15 @@ pub trait Limiter {
             .map_or_else(Resolution::default, |inner| inner.resolution())
     }
 
+    /// How long the next `count` requests of this handle wait, of cost 1 each, at the least; fewer or none if that is not known.
+    ///
+    /// Provided: none.
+    #[doc(hidden)]
+    fn foresee(&self, count: usize) -> Vec<Duration> {
+        let _ = count;
+        Vec::new()
+    }
+
     /// What [`poll_try`](Self::poll_try) of a clone answers, without a clone. `None`: that takes one.
     ///
     /// `left` becomes the [`status`](Self::status) after the answer: that of `all` requests, or only of those that do not pass.
@@ -369,6 +378,10 @@ macro_rules! forward_all {
 
         fn resolution(&$self) -> Resolution {
             $limiter.resolution()
+        }
+
+        fn foresee(&$self, count: usize) -> Vec<Duration> {
+            $limiter.foresee(count)
         }
 
         fn try_once(&$self, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision> {

@@ -1,9 +1,12 @@
 use core::convert::Infallible;
 use core::task::{Context, Poll};
+use core::time::Duration;
 
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{Clock, Resolution, Tick};
 
+use super::estimate::Ahead;
+use super::hold::Hold;
 use super::prefetch::Prefetch;
 use super::{Answer, Limiter};
 
@@ -68,6 +71,15 @@ impl<P: Policy> Owned<P> {
         (&self.policy, state, &mut self.prefetch, now)
     }
 
+    /// The state now. What was taken of the prefetched permits counts as spent.
+    fn look(&self) -> (P::State, Tick) {
+        let now = self.clock.clone().now();
+        let state = self.state.clone();
+        let mut state = state.unwrap_or_else(|| self.policy.fresh(now));
+        self.prefetch.clone().commit(&self.policy, &mut state, now);
+        (state, now)
+    }
+
     #[inline(never)]
     fn decide(&mut self, cost: u32) -> Decision {
         let (policy, state, prefetch, now) = self.now();
@@ -98,13 +110,17 @@ impl<P: Policy> Limiter for Owned<P> {
 
     fn give_up(&mut self) {}
 
-    /// What was taken of the prefetched permits counts as spent. The clock of an unused limit does not start.
+    /// The clock of an unused limit does not start.
     fn status(&self) -> Option<Status> {
-        let now = self.clock.clone().now();
-        let state = self.state.clone();
-        let mut state = state.unwrap_or_else(|| self.policy.fresh(now));
-        self.prefetch.clone().commit(&self.policy, &mut state, now);
+        let (state, now) = self.look();
         Some(self.policy.status(&state, now))
+    }
+
+    fn foresee(&self, count: usize) -> Vec<Duration> {
+        let (state, now) = self.look();
+        let mut ahead = Ahead::new(state, Hold::NONE, now);
+        let waits = (0..count).map(|_| ahead.pass(&self.policy, 1).since(now));
+        waits.collect()
     }
 
     fn resolution(&self) -> Resolution {

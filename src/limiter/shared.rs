@@ -929,6 +929,11 @@ impl<P: Policy> Limiter for Shared<P> {
         self.resolution.unwrap_or_default()
     }
 
+    fn foresee(&self, count: usize) -> Vec<Duration> {
+        self.queue
+            .with(|limit, waiters| limit.foresee(waiters, self.position, count))
+    }
+
     #[inline]
     fn try_once(&self, cost: u32, all: bool, left: &mut Option<Status>) -> Option<Decision> {
         let reads = |decision: Decision| all || !decision.is_pass();

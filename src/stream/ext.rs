@@ -4,6 +4,7 @@ use core::hash::Hash;
 use core::time::Duration;
 
 use futures_core::{Stream, TryStream};
+use tokio::time::Instant;
 
 use crate::concurrency::{Admit, Permits};
 use crate::limiter::{Limiter, Limits, Owned, Unfailing};
@@ -12,7 +13,7 @@ use crate::time::or_panic;
 
 use super::{
     Concurrent, Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
-    PaceByCost, PaceByKey, PaceByKeyAndCost, Sample, Shed, ShedBy, ThrottleFirst,
+    PaceByCost, PaceByDeadline, PaceByKey, PaceByKeyAndCost, Sample, Shed, ShedBy, ThrottleFirst,
     TryGroupedWeightedWithin, TryGroupedWithin, TryPace, TryPaceByKey,
 };
 
@@ -154,6 +155,54 @@ pub trait PaceStreamExt: Stream {
         F: FnMut(&Self::Item) -> u32,
     {
         PaceByCost::new(self, limiter, cost_of)
+    }
+
+    /// Emits the item with the earliest deadline as soon as `limiter` grants a permit, and gives back an item that cannot make its
+    /// deadline.
+    ///
+    /// The stream holds at most `held` items. See [`PaceByDeadline`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(100)).owned();
+    /// let messages = [("newsletter", 900), ("password", 150), ("password", 120), ("password", 110)];
+    /// let deadline = |(_, ms): &(&str, u64)| start + Duration::from_millis(*ms);
+    ///
+    /// let messages = futures::stream::iter(messages).pace_by_deadline(limit, deadline, 1_000);
+    /// let sent: Vec<_> = messages.map(|message| message.map_err(|late| late.into_item())).collect().await;
+    /// assert_eq!(
+    ///     sent,
+    ///     [Err(("password", 150)), Ok(("password", 110)), Ok(("password", 120)), Ok(("newsletter", 900))]
+    /// );
+    /// assert_eq!(start.elapsed(), Duration::from_millis(200));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `held` is zero. [`PaceByDeadline::try_new`] returns an error instead.
+    #[track_caller]
+    #[doc(alias("EDF", "earliest deadline first", "expiration", "priority queue"))]
+    fn pace_by_deadline<L, F>(
+        self,
+        limiter: L,
+        deadline_of: F,
+        held: usize,
+    ) -> PaceByDeadline<Self, L, F>
+    where
+        Self: Sized,
+        L: Unfailing,
+        F: FnMut(&Self::Item) -> Instant,
+    {
+        or_panic(PaceByDeadline::try_new(self, limiter, deadline_of, held))
     }
 
     /// Emits one batch a permit: all items that have arrived, at most `max` and at least one.

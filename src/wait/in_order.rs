@@ -65,8 +65,8 @@ impl InOrder {
         waiter.as_mut().map(|waiter| (*ticket, waiter))
     }
 
-    /// The costs from this ticket on, in order.
-    pub(super) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = u32> + '_ {
+    /// The tickets from this one on, in order, and what they cost.
+    pub(super) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = (Ticket, u32)> + '_ {
         let first = self.index_of(ticket).unwrap_or_else(|next| next);
         let queued = self.queued.iter().skip(first);
         let mut queued = queued
@@ -80,7 +80,7 @@ impl InOrder {
             });
             next_early.or_else(|| queued.next())
         })
-        .map(|(_, waiter)| waiter.cost)
+        .map(|(ticket, waiter)| (*ticket, waiter.cost))
     }
 
     #[inline]

@@ -183,8 +183,8 @@ impl Waiters {
         self.reorders
     }
 
-    /// The costs of the queued waiters from this ticket on, in order; of none if flows take turns.
-    pub(crate) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = u32> + '_ {
+    /// The queued waiters from this ticket on, in order, and what they cost; none if flows take turns.
+    pub(crate) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = (Ticket, u32)> + '_ {
         self.in_order.costs_from(ticket)
     }
 

@@ -45,9 +45,9 @@ use paceline::sink::{
 };
 use paceline::stream::{
     Concurrent, Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin,
-    GroupedWithin, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceByKeyAndCost,
-    PaceByKeyError, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ShedBy, ThrottleFirst,
-    TryGroupedWeightedWithin, TryGroupedWithin, TryPace, TryPaceByKey,
+    GroupedWithin, Late, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByDeadline,
+    PaceByKey, PaceByKeyAndCost, PaceByKeyError, PaceStreamExt, PaceTryStreamExt, Sample, Shed,
+    ShedBy, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin, TryPace, TryPaceByKey,
 };
 use paceline::time::{Clock, OutOfRange, Rate, Resolution, Tick, Timer};
 use testkit::source::public_types;
@@ -156,6 +156,8 @@ fn everything_can_be_sent_shared_moved_and_printed_also_over_items_that_cannot_b
     free::<Pace<Secrets, Owned<Interval>>>();
     free::<TryPace<Secrets, Owned<Interval>>>();
     free::<PaceByCost<Secrets, Shared<Interval>, CostOf>>();
+    free::<PaceByDeadline<Secrets, Shared<Interval>, CostOf>>();
+    error::<Late<Secret>>();
     free::<PaceByKey<Secrets, u8, Keyed<u8, Interval>, KeyOf>>();
     free::<TryPaceByKey<Secrets, u8, Keyed<u8, Interval>, KeyOf>>();
     free::<PaceByKeyAndCost<Secrets, u8, Keyed<u8, Interval>, KeyOf, CostOf>>();

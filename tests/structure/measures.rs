@@ -29,8 +29,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(23_325, 22_677),
-        types: at_most(347, 347),
+        lines: at_most(23_617, 22_677),
+        types: at_most(350, 350),
     },
     Crate {
         name: "paceline-redis",

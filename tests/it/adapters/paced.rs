@@ -11,13 +11,18 @@ use crate::timed::{arriving, assert_left_by, drained, ms, now, since, sleep};
 
 type Adapter = fn(Items, AnyPolicy) -> Items;
 
-const STREAMS: [(&str, Adapter); 7] = [
+const STREAMS: [(&str, Adapter); 8] = [
     ("pace", |items, limit| items.pace(limit.owned()).boxed()),
     ("pace, shared", |items, limit| {
         items.pace(limit.shared()).boxed()
     }),
     ("pace_by_cost", |items, limit| {
         let paced = items.pace_by_cost(limit.owned(), |_| 1);
+        paced.map(Result::unwrap).boxed()
+    }),
+    ("pace_by_deadline", |items, limit| {
+        let never = now() + ms(1_000_000);
+        let paced = items.pace_by_deadline(limit.shared(), move |_| never, 9);
         paced.map(Result::unwrap).boxed()
     }),
     ("pace_batches", |items, limit| {

@@ -11,6 +11,7 @@ use paceline::prelude::*;
 
 use super::Items;
 use crate::stream::shed_by::Slow;
+use crate::timed::{ms, now};
 
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -78,6 +79,16 @@ async fn an_item_whose_function_panics_is_kept_and_comes_with_the_next_poll() {
     check(
         "pace_by_cost",
         |items| items.pace_by_cost(Unlimited.owned(), panics_once()),
+        ok,
+        |adapter| adapter.into_parts(),
+    );
+    check(
+        "pace_by_deadline",
+        |items| {
+            let mut soon = panics_once();
+            let deadline = move |item: &u32| now() + ms(soon(item).into());
+            items.pace_by_deadline(Unlimited.owned(), deadline, 9)
+        },
         ok,
         |adapter| adapter.into_parts(),
     );

@@ -9,15 +9,15 @@ use paceline::limiter::TooCostly;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::stream::{
-    Debounce, Exceeded, GroupedWeightedWithin, GroupedWithin, NoLimit, OnError, Pace, PaceBatches,
-    PaceByKey, PaceByKeyError, Sample, ShedBy, ThrottleFirst, Window,
+    Debounce, Exceeded, GroupedWeightedWithin, GroupedWithin, Late, NoLimit, OnError, Pace,
+    PaceBatches, PaceByKey, PaceByKeyError, Sample, ShedBy, ThrottleFirst, Window,
 };
 use paceline::time::Rate;
 use testkit::conformance::{Input, Parcel, Subject, check_unmovable};
 
 use super::pace_by_key::EvenKeys;
 use super::shed_by::Slow;
-use crate::timed::{ms, sleep};
+use crate::timed::{ms, now, sleep};
 
 const D: Duration = ms(100);
 
@@ -70,6 +70,22 @@ async fn pace_by_cost() {
     };
     let subject = adapter(build, |items| items.into_inner().into_parts());
     subject.check().await;
+}
+
+/// Every fifth item is late when it comes.
+#[tokio::test(start_paused = true)]
+async fn pace_by_deadline() {
+    let build = |input: Input| {
+        let start = now();
+        let deadline = move |item: &u32| match item % 5 {
+            0 => start,
+            urgency => start + D * 100 * urgency,
+        };
+        let paced = input.pace_by_deadline(Interval::every(D).shared(), deadline, 3);
+        paced.map(|item| item.unwrap_or_else(Late::into_item))
+    };
+    let subject = adapter(build, |items| items.into_inner().into_parts());
+    subject.unordered().check().await;
 }
 
 #[tokio::test(start_paused = true)]

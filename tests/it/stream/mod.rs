@@ -9,6 +9,7 @@ mod out_of_range;
 mod pace;
 mod pace_batches;
 mod pace_by_cost;
+mod pace_by_deadline;
 pub(crate) mod pace_by_key;
 mod pace_by_key_and_cost;
 mod sample;

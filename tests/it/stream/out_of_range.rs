@@ -9,9 +9,12 @@ use paceline::policy::{Interval, OutOfRange};
 use paceline::prelude::*;
 use paceline::sink::GroupSends;
 use paceline::stream::{
-    Debounce, GroupedWeightedWithin, GroupedWithin, PaceBatches, PaceByKey, PaceByKeyAndCost,
-    Sample, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin, TryPaceByKey,
+    Debounce, GroupedWeightedWithin, GroupedWithin, PaceBatches, PaceByDeadline, PaceByKey,
+    PaceByKeyAndCost, Sample, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
+    TryPaceByKey,
 };
+
+use crate::timed::now;
 
 const D: Duration = Duration::from_millis(1);
 const ZERO: Duration = Duration::ZERO;
@@ -110,6 +113,14 @@ fn batches_and_queues_of_keys_need_room_for_an_item() {
     ];
     let message = "pacing by key needs room for at least 1 item, got 0";
     assert_refused("held", message, by_key);
+
+    let soon = |_: &u8| now();
+    let by_deadline = refused(
+        || input().pace_by_deadline(limit(), soon, 0),
+        PaceByDeadline::try_new(input(), limit(), soon, 0),
+    );
+    let message = "pacing by deadline needs room for at least 1 item, got 0";
+    assert_refused("held", message, [by_deadline]);
 }
 
 #[test]
