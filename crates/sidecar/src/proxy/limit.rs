@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -98,6 +99,17 @@ impl Limit {
             terms,
             headers: LimitHeaders::try_new(NAME).expect("a valid name"),
             sums: Mutex::default(),
+        }
+    }
+
+    /// The weight of a client, as of the last reload.
+    pub(super) fn weights(&self) -> impl Fn(&Option<String>) -> NonZeroU32 + use<> {
+        let terms = Arc::clone(&self.terms);
+        move |client| {
+            let known = terms.read().unwrap_or_else(PoisonError::into_inner);
+            let terms = client.as_ref().and_then(|client| known.get(client));
+            let weight = terms.and_then(|terms| NonZeroU32::new(terms.weight()));
+            weight.unwrap_or(NonZeroU32::MIN)
         }
     }
 
