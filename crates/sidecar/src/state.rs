@@ -65,9 +65,10 @@ impl Sidecar {
     ///
     /// If it is to shed by the processor time of its cgroup, and cannot read that.
     pub(crate) fn new(config: Config, source: Source) -> Result<Self, CgroupError> {
+        let limit = Limit::new(&config);
         Ok(Self {
-            limit: Limit::new(&config),
-            gate: RwLock::new(Arc::new(Gate::new(&config)?)),
+            gate: RwLock::new(Arc::new(Gate::new(&config, &limit)?)),
+            limit,
             times: Times::default(),
             bad_requests: Complaints::default(),
             places: Places::new(&config),
@@ -99,7 +100,7 @@ impl Sidecar {
     pub(crate) fn set_config(&self, config: Config) -> Result<(), CgroupError> {
         let mut guarded = self.config.write().unwrap_or_else(PoisonError::into_inner);
         let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        *gate = Arc::new(gate.changed(&guarded, &config)?);
+        *gate = Arc::new(gate.changed(&guarded, &config, &self.limit)?);
         self.limit.retune(&config);
         *guarded = Arc::new(config);
         Ok(())

@@ -26,6 +26,7 @@ mod keyed;
 mod keyed_full;
 mod keyed_words;
 mod lenders;
+mod lies;
 mod line;
 mod observed;
 mod owned;

@@ -53,6 +53,7 @@ impl Config {
                 head: reading.timeout("head-timeout"),
                 between: reading.timeout("idle-timeout"),
                 body: reading.timeout("body-timeout"),
+                queue: reading.duration("queue-timeout"),
                 connect: reading.timeout("connect-timeout"),
                 response: reading.timeout("response-timeout"),
                 upstream_idle: reading.timeout("upstream-idle-timeout"),

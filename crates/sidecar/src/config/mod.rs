@@ -224,6 +224,8 @@ pub(crate) struct Timeouts {
     pub(crate) between: Duration,
     /// Without a byte of a body, in either direction.
     pub(crate) body: Duration,
+    /// Until there is room for a request under way; zero: at once or not at all.
+    pub(crate) queue: Duration,
     /// Until the upstream accepts a connection.
     pub(crate) connect: Duration,
     /// Until the head of the upstream's response is complete.

@@ -1,8 +1,10 @@
 use std::time::Duration;
 
-use paceline::concurrency::{Adaptive, AdaptivePermit, Gradient, Outcome, Permit, Permits};
+use paceline::concurrency::{Adaptive, AdaptivePermit, FairPermits, Gradient, Outcome, Permit};
+use paceline::limiter::AcquireError;
 use paceline::shed::{CgroupCpu, CgroupError, Class, WorkerUtilization};
 
+use super::limit::Limit;
 use super::problem::Problem;
 use crate::config::{Concurrency, Config, Shed};
 
@@ -13,10 +15,11 @@ pub(crate) struct Gate {
     shedder: Option<WorkerUtilization>,
 }
 
+/// Clients divide it by their weights. `None`: all those without a share of their own.
 #[derive(Clone, Debug)]
 enum Bound {
-    Fixed(Permits),
-    Adaptive(Adaptive<Gradient>),
+    Fixed(FairPermits<Option<String>>),
+    Adaptive(FairPermits<Option<String>, Adaptive<Gradient>>),
 }
 
 /// A request under way, until the body of its response ends.
@@ -39,9 +42,9 @@ impl Gate {
     /// # Errors
     ///
     /// If it is to shed, and the processor time of the cgroup cannot be read.
-    pub(crate) fn new(config: &Config) -> Result<Self, CgroupError> {
+    pub(crate) fn new(config: &Config, limit: &Limit) -> Result<Self, CgroupError> {
         Ok(Self {
-            bound: config.concurrency.map(bound),
+            bound: config.concurrency.map(|it| bound(it, limit)),
             shedder: config.shed.map(shedder).transpose()?,
         })
     }
@@ -51,7 +54,12 @@ impl Gate {
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub(crate) fn changed(&self, old: &Config, new: &Config) -> Result<Self, CgroupError> {
+    pub(crate) fn changed(
+        &self,
+        old: &Config,
+        new: &Config,
+        limit: &Limit,
+    ) -> Result<Self, CgroupError> {
         let mut gate = self.clone();
         // First what can fail: the permits are shared with the gate of now.
         if old.shed != new.shed {
@@ -59,17 +67,21 @@ impl Gate {
         }
         if old.concurrency != new.concurrency {
             match (&gate.bound, new.concurrency) {
-                (Some(Bound::Fixed(permits)), Some(Concurrency::Fixed(limit))) => {
-                    permits.resize(limit);
+                (Some(Bound::Fixed(permits)), Some(Concurrency::Fixed(number))) => {
+                    permits.total().resize(number);
                 }
-                (_, concurrency) => gate.bound = concurrency.map(bound),
+                (_, concurrency) => gate.bound = concurrency.map(|it| bound(it, limit)),
             }
         }
         Ok(gate)
     }
 
-    /// Lets a request pass, or says why it does not.
-    pub(super) fn admit(&self) -> Result<Admitted, Problem> {
+    /// Lets a request of this client pass when it is its turn, or says why it does not.
+    pub(super) async fn admit(
+        &self,
+        client: Option<String>,
+        within: Duration,
+    ) -> Result<Admitted, Problem> {
         if let Some(shedder) = &self.shedder
             && !shedder.admits(Class::Sheddable(0))
         {
@@ -78,12 +90,13 @@ impl Gate {
         let held = match &self.bound {
             None => None,
             Some(Bound::Fixed(permits)) => {
-                let permit = permits.try_acquire().ok_or_else(too_many)?;
+                let permit = permits.at(client).acquire_within(within).await;
+                let permit = permit.map_err(too_many)?;
                 Some(Held::Fixed { _permit: permit })
             }
             Some(Bound::Adaptive(permits)) => {
-                let permit = permits.try_acquire().ok_or_else(too_many)?;
-                Some(Held::Adaptive(permit))
+                let permit = permits.at(client).acquire_within(within).await;
+                Some(Held::Adaptive(permit.map_err(too_many)?))
             }
         };
         Ok(Admitted(held))
@@ -107,12 +120,14 @@ impl Admitted {
     }
 }
 
-fn bound(concurrency: Concurrency) -> Bound {
+fn bound(concurrency: Concurrency, limit: &Limit) -> Bound {
+    let weights = limit.weights();
     match concurrency {
-        Concurrency::Fixed(limit) => Bound::Fixed(Permits::new(limit)),
+        Concurrency::Fixed(number) => Bound::Fixed(FairPermits::new(number).with_weights(weights)),
         Concurrency::Adaptive { initial, max } => {
             let gradient = Gradient::new(1, max).with_start(initial);
-            Bound::Adaptive(Adaptive::new(gradient))
+            let permits = FairPermits::adaptive(&Adaptive::new(gradient));
+            Bound::Adaptive(permits.with_weights(weights))
         }
     }
 }
@@ -128,7 +143,7 @@ fn shedder(shed: Shed) -> Result<WorkerUtilization, CgroupError> {
     Ok(shedder)
 }
 
-fn too_many() -> Problem {
+fn too_many(_: AcquireError) -> Problem {
     refusal("too many requests are under way")
 }
 

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -59,10 +60,10 @@ pub(super) struct Written {
 
 /// The decision on a request.
 pub(super) enum Verdict {
-    /// It passes, and counts unless nothing is enforced. The status is for the headers of the response.
+    /// It passes, and counts by this rule unless nothing is enforced. The status is for the headers of the response.
     Pass {
         status: Option<Status>,
-        is_counted: bool,
+        counted: Option<Sharing>,
     },
     /// It does not, and the client should come back after this.
     Refuse(Duration, Status),
@@ -78,7 +79,7 @@ impl Verdict {
     /// The limit has nothing to do with it.
     pub(super) const UNASKED: Self = Self::Pass {
         status: None,
-        is_counted: false,
+        counted: None,
     };
 }
 
@@ -98,6 +99,17 @@ impl Limit {
             terms,
             headers: LimitHeaders::try_new(NAME).expect("a valid name"),
             sums: Mutex::default(),
+        }
+    }
+
+    /// The weight of a client, as of the last reload.
+    pub(super) fn weights(&self) -> impl Fn(&Option<String>) -> NonZeroU32 + use<> {
+        let terms = Arc::clone(&self.terms);
+        move |client| {
+            let known = terms.read().unwrap_or_else(PoisonError::into_inner);
+            let terms = client.as_ref().and_then(|client| known.get(client));
+            let weight = terms.and_then(|terms| NonZeroU32::new(terms.weight()));
+            weight.unwrap_or(NonZeroU32::MIN)
         }
     }
 
@@ -159,11 +171,16 @@ impl Limit {
         if config.mode == Mode::Off {
             return Verdict::UNASKED;
         }
+        let sharing = if self.is_guaranteed() {
+            Sharing::Guaranteed
+        } else {
+            Sharing::Demand
+        };
         let (decision, status) = self.ask(client);
         if decision.is_pass() || !config.enforces(client) {
             return Verdict::Pass {
                 status: config.headers_on_success.then_some(status),
-                is_counted: decision.is_pass(),
+                counted: decision.is_pass().then_some(sharing),
             };
         }
         Verdict::Refuse(decision.retry_in().unwrap_or_default(), status)
@@ -208,12 +225,12 @@ impl Limit {
         asked
     }
 
-    /// Takes back a request that passed and does not reach the upstream.
-    pub(super) fn refund(&self, client: &str) {
-        if self.is_guaranteed() {
-            return self.guaranteed.at(client.to_owned()).refund(1);
+    /// Takes back a request that passed and does not reach the upstream. It may have waited, so that another rule is in use.
+    pub(super) fn refund(&self, client: &str, counted: Sharing) {
+        match counted {
+            Sharing::Guaranteed => self.guaranteed.at(client.to_owned()).refund(1),
+            Sharing::Demand => self.by_demand.at(client.to_owned()).refund(1),
         }
-        self.by_demand.at(client.to_owned()).refund(1);
     }
 
     /// 429, with when to come back.
@@ -286,4 +303,37 @@ fn named(config: &Config) -> HashMap<String, ClientTerms> {
     terms
         .map(|(id, terms)| (id.clone(), (*terms).into()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_taken_back_by_the_rule_that_counted_it() {
+        for [counts, other] in [
+            [Sharing::Guaranteed, Sharing::Demand],
+            [Sharing::Demand, Sharing::Guaranteed],
+        ] {
+            let mut config = Config::defaults();
+            (config.fair.capacity, config.fair.cycle) = (4, Duration::from_secs(600));
+            config.fair.sharing = counts;
+            let takes = |limit: &Limit| {
+                let passed = (0..100).take_while(|_| limit.try_acquire("a").0.is_pass());
+                passed.count()
+            };
+            let all = takes(&Limit::new(&config));
+
+            let limit = Limit::new(&config);
+            let Verdict::Pass { counted, .. } = limit.decide("a", &config) else {
+                panic!("it passes");
+            };
+            config.fair.sharing = other;
+            limit.retune(&config);
+            limit.refund("a", counted.unwrap());
+            config.fair.sharing = counts;
+            limit.retune(&config);
+            assert_eq!(takes(&limit), all, "{counts:?}");
+        }
+    }
 }

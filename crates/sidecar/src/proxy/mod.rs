@@ -127,7 +127,7 @@ impl Proxy {
         // What can be read in two ways does not reach the upstream.
         check::request(&request)?;
         // The client has its share, and the upstream has room. The fields that `Connection` names are still there.
-        let (status, mut admitted) = self.admit(peer, &mut request, config)?;
+        let (status, mut admitted) = self.admit(peer, &mut request, config).await?;
         // The request becomes that of the sidecar. Of a client by its address nothing else is known.
         if matches!(config.client, Client::Ip { .. }) && !self.clients(config).trust(peer) {
             fields::drop_forwarded(request.headers_mut());
@@ -172,7 +172,7 @@ impl Proxy {
     }
 
     /// Finds the client, asks for its share, and for what all clients together may do to the upstream.
-    fn admit(
+    async fn admit(
         &self,
         peer: &Peer,
         request: &mut Request<Upload>,
@@ -206,8 +206,8 @@ impl Proxy {
             Some(client) => limit.decide(client, config),
             None => Verdict::UNASKED,
         };
-        let (status, is_counted) = match verdict {
-            Verdict::Pass { status, is_counted } => (status, is_counted),
+        let (status, counted) = match verdict {
+            Verdict::Pass { status, counted } => (status, counted),
             Verdict::Refuse(wait, status) => {
                 count(&counts.refused);
                 let written = &mut self.written.borrow_mut();
@@ -217,11 +217,16 @@ impl Proxy {
         if config.concurrency.is_none() && config.shed.is_none() {
             return Ok((status, Admitted::default()));
         }
-        let admitted = self.sidecar.gate().admit();
-        let admitted = admitted.inspect_err(|_| {
+        // All those without a share of their own are one client.
+        let of_gate = client
+            .as_deref()
+            .filter(|&client| !config.fair.is_known_only || config.terms.contains_key(client));
+        let gate = self.sidecar.gate();
+        let admitted = gate.admit(of_gate.map(str::to_owned), config.timeouts.queue);
+        let admitted = admitted.await.inspect_err(|_| {
             count(&counts.shed);
-            if let Some(client) = client.as_deref().filter(|_| is_counted) {
-                limit.refund(client);
+            if let Some((client, counted)) = client.as_deref().zip(counted) {
+                limit.refund(client, counted);
             }
         })?;
         Ok((status, admitted))

@@ -160,6 +160,7 @@ body-timeout | 0s | must be longer than 0s, got 0s
 connect-timeout | 0s | must be longer than 0s, got 0s
 response-timeout | 0s | must be longer than 0s, got 0s
 upstream-idle-timeout | 0s | must be longer than 0s, got 0s
+queue-timeout | 1000h | must be at most 720h, got 1000h
 drain-finish | 1000h | must be at most 720h, got 1000h
 max-head-bytes | 8191 | must be 8192 to 16777216, got 8191
 max-fields | 0 | must be 1 to 10000, got 0

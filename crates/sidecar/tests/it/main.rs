@@ -16,6 +16,7 @@ mod failing;
 mod forwarding;
 mod frames;
 mod framing;
+mod gate;
 mod hardening;
 mod life;
 mod limits;

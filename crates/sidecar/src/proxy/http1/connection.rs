@@ -244,6 +244,7 @@ mod tests {
             head: second,
             between: second,
             body: second,
+            queue: second,
             connect: second,
             response: second,
             upstream_idle: second,
