@@ -35,8 +35,6 @@ pub(crate) struct Buckets {
     paused_until: Tick,
     /// By slot.
     clients: Vec<Client>,
-    /// The slots of known clients.
-    order: Vec<u32>,
     free: Vec<u32>,
     forgotten: Vec<u32>,
     /// Whether one was forgotten since the owner asked.
@@ -45,8 +43,6 @@ pub(crate) struct Buckets {
     idle: VecDeque<(Tick, u32)>,
     /// How many clients have each weight.
     weights: BTreeMap<u32, u32>,
-    /// The weight of clients with their own share.
-    own: u64,
     /// How many clients count against the bound.
     bounded: usize,
 }
@@ -56,8 +52,6 @@ pub(crate) struct Buckets {
 struct Client {
     terms: ClientTerms,
     is_known: bool,
-    /// Its place in `order`.
-    place: u32,
     asked_at: Tick,
     waiting: u64,
     borrower: Borrower,
@@ -87,17 +81,17 @@ impl RuleState for Buckets {
             borrowers: Borrowers::new(now, share.cycle()),
             paused_until: Tick::ZERO,
             clients: vec![Client::default()],
-            order: Vec::new(),
             free: Vec::new(),
             forgotten: Vec::new(),
             has_forgotten: false,
             idle: VecDeque::new(),
             weights: BTreeMap::new(),
-            own: 0,
             bounded: 0,
         };
         buckets.pool = buckets.most_pooled();
-        buckets.seat_others();
+        if share.reserve() > 0 {
+            buckets.add(OVERFLOW, share.terms_of_others());
+        }
         buckets
     }
 
@@ -116,8 +110,8 @@ impl RuleState for Buckets {
             };
             self.idle.pop_front();
             let client = &self.clients[slot as usize];
-            let keeps_seat = slot == OVERFLOW && self.share.reserve() > 0;
-            if !self.levels.is_full(slot) || client.waiting > 0 || keeps_seat {
+            let keeps_seat = client.waiting > 0 || client.terms.has_own_share();
+            if keeps_seat || !self.levels.is_full(slot) {
                 self.idle.push_back((self.now, slot));
             } else if client.asked_at > since {
                 self.idle.push_back((client.asked_at, slot));
@@ -139,7 +133,7 @@ impl RuleState for Buckets {
     /// buckets of the others have no room for any more, and with what the pool has.
     fn join(&mut self, terms: ClientTerms) -> u32 {
         let has_room = terms.has_own_share() || self.bounded < self.share.max_clients() as usize;
-        if has_room && self.order.len() < MOST_CLIENTS as usize {
+        if has_room && self.idle.len() < MOST_CLIENTS as usize {
             let unused = u32::try_from(self.clients.len()).unwrap_or(OVERFLOW);
             let slot = self.free.pop().unwrap_or(unused);
             self.add(slot, terms);
@@ -240,13 +234,14 @@ impl RuleState for Buckets {
     }
 
     /// Changes the parameters. What was spent stays spent, a client keeps what its bucket still holds, and buckets grow as the rate
-    /// gives. A larger reserve is full at once.
+    /// gives. The reserve stays.
     fn retune(&mut self, share: GuaranteedShare, now: Tick) {
         self.settle(None, now);
         let (old, new) = (self.share.cycle(), share.cycle());
         self.rest = mul_div(self.rest, new.as_nanos(), old.as_nanos()).0;
-        self.share = share;
-        self.seat_others();
+        self.share = share.with_reserve_of(&self.share);
+        self.resize();
+        self.cut();
     }
 
     /// What a client has and has used, in a cycle since the limit is used.
@@ -268,8 +263,8 @@ impl RuleState for Buckets {
     }
 
     /// In no order.
-    fn slots(&self) -> &[u32] {
-        &self.order
+    fn slots(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.idle.iter().map(|(_, slot)| *slot)
     }
 
     /// Since one is forgotten, the shares of the others are larger.
@@ -372,30 +367,10 @@ impl Buckets {
         self.pool = self.pool.saturating_add(self.levels.overflow());
     }
 
-    /// Keeps full what no client has of the reserve. The pool pays, and gets what a client takes over.
-    fn keep_reserve(&mut self) {
-        let vacant = u64::from(self.share.reserve()).saturating_sub(self.own);
-        self.pool += self.levels.set_vacant(vacant.into());
-    }
-
-    /// Beside a reserve all others together are there from the start.
-    fn seat_others(&mut self) {
-        self.keep_reserve();
-        self.resize();
-        let terms = self.share.terms_of_others();
-        if self.clients[OVERFLOW as usize].is_known {
-            self.set_terms(OVERFLOW, terms);
-        } else if self.share.reserve() > 0 {
-            self.add(OVERFLOW, terms);
-        }
-        self.cut();
-    }
-
     fn add(&mut self, slot: u32, terms: ClientTerms) {
         let client = Client {
             terms,
             is_known: true,
-            place: u32::try_from(self.order.len()).unwrap_or(u32::MAX),
             asked_at: self.now,
             ..Client::default()
         };
@@ -403,7 +378,6 @@ impl Buckets {
             Some(old) => *old = client,
             None => self.clients.push(client),
         }
-        self.order.push(slot);
         self.idle.push_back((self.now, slot));
         self.enter(slot, None);
     }
@@ -414,11 +388,7 @@ impl Buckets {
         self.resize();
         self.pool -= self.levels.grow(self.pool - self.most_pooled());
         self.cut();
-        let client = mem::take(&mut self.clients[slot as usize]);
-        self.order.swap_remove(client.place as usize);
-        if let Some(moved) = self.order.get(client.place as usize) {
-            self.clients[*moved as usize].place = client.place;
-        }
+        self.clients[slot as usize] = Client::default();
         self.forgotten.push(slot);
         self.has_forgotten = true;
     }
@@ -426,12 +396,7 @@ impl Buckets {
     /// Counts the weight of a client in. Its bucket gets what it had, or if it is new, as much as the pool has.
     fn enter(&mut self, slot: u32, had: Option<i128>) {
         let terms = self.clients[slot as usize].terms;
-        if terms.has_own_share() {
-            self.own += u64::from(terms.weight());
-        } else if slot != OVERFLOW {
-            self.bounded += 1;
-        }
-        self.keep_reserve();
+        self.bounded += usize::from(slot != OVERFLOW && !terms.has_own_share());
         *self.weights.entry(terms.weight()).or_default() += 1;
         self.levels.enter(slot, terms.weight());
         self.resize();
@@ -449,17 +414,12 @@ impl Buckets {
         let client = &mut self.clients[slot as usize];
         let weight = client.terms.weight();
         self.borrowers.dismiss(&mut client.borrower, weight);
-        if client.terms.has_own_share() {
-            self.own -= u64::from(weight);
-        } else if slot != OVERFLOW {
-            self.bounded -= 1;
-        }
+        self.bounded -= usize::from(slot != OVERFLOW && !client.terms.has_own_share());
         let alike = self.weights.entry(weight).or_default();
         *alike -= 1;
         if *alike == 0 {
             self.weights.remove(&weight);
         }
-        self.keep_reserve();
         level
     }
 
@@ -722,7 +682,7 @@ mod tests {
         let mut forgotten = buckets.forgotten();
         forgotten.sort_unstable();
         assert_eq!(forgotten, [2, 3]);
-        assert!(buckets.slots().is_empty());
+        assert!(buckets.idle.is_empty());
         assert!([1, 2, 3].contains(&buckets.join(ClientTerms::new())));
         assert_eq!(buckets.pool, 10 * PERMIT, "what all had is there once");
     }
@@ -740,7 +700,7 @@ mod tests {
         assert_eq!(buckets.join(weighing(9)), OVERFLOW);
         let own = ClientTerms::new().with_own_share(true);
         assert_eq!(buckets.join(own), 2);
-        assert_eq!(buckets.slots(), [1, OVERFLOW, 2]);
+        assert!(buckets.slots().eq([1, OVERFLOW, 2]));
         assert_eq!(buckets.client(OVERFLOW).size, 13);
     }
 
@@ -999,11 +959,11 @@ mod tests {
     fn a_reserve_is_full_before_its_class_asks_at_all() {
         let share = GuaranteedShare::new(100, SECOND);
         let mut buckets = Buckets::new(share.try_with_reserve(2_000).unwrap(), at(0));
-        let flood = [(OVERFLOW, Arrivals::Even(MILLI))];
-        let _ = run(&mut buckets, &flood, 10_000 * MILLI);
         let payments = buckets.join(weighing(2_000).with_own_share(true));
-        assert_eq!(ask(&mut buckets, payments, 99, 10_000 * MILLI), 20);
-        let more = buckets.decide(payments, 1, at(10_000 * MILLI));
+        let flood = [(OVERFLOW, Arrivals::Even(MILLI))];
+        let _ = run(&mut buckets, &flood, 30_000 * MILLI);
+        assert_eq!(ask(&mut buckets, payments, 99, 30_000 * MILLI), 20);
+        let more = buckets.decide(payments, 1, at(30_000 * MILLI));
         assert!((40..=50).contains(&more.retry_in().unwrap().as_millis()));
     }
 
@@ -1028,7 +988,6 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Seat {
         weight: i128,
-        is_own: bool,
         level: i128,
         credit: i128,
         /// The generation in which it last wanted to borrow.
@@ -1052,9 +1011,7 @@ mod tests {
             };
             model.pool = model.pool_size() + model.all_buckets();
             if share.reserve() > 0 {
-                model.depth = model.target();
-                model.pool -= model.vacant() * model.depth;
-                model.join(OVERFLOW, 10_000 - share.reserve(), false);
+                model.join(OVERFLOW, 10_000 - share.reserve());
             }
             model
         }
@@ -1069,14 +1026,8 @@ mod tests {
             (all + 9_999) / 10_000
         }
 
-        fn vacant(&self) -> i128 {
-            let own = self.seats.values().filter(|seat| seat.is_own);
-            let own: i128 = own.map(|seat| seat.weight).sum();
-            (i128::from(self.share.reserve()) - own).max(0)
-        }
-
         fn weight(&self) -> i128 {
-            self.vacant() + self.seats.values().map(|seat| seat.weight).sum::<i128>()
+            self.seats.values().map(|seat| seat.weight).sum()
         }
 
         fn target(&self) -> i128 {
@@ -1090,7 +1041,6 @@ mod tests {
         /// The buckets shrink, if they have to, and what they have no room for flows out.
         fn shrink(&mut self) {
             let depth = self.depth.min(self.target());
-            self.pool += self.vacant() * (self.depth - depth);
             self.depth = depth;
             for seat in self.seats.values_mut() {
                 let over = (seat.level - seat.weight * depth).max(0);
@@ -1108,12 +1058,11 @@ mod tests {
             self.pool = self.pool.clamp(0, self.pool_size() + most);
         }
 
-        fn join(&mut self, slot: u32, weight: u32, is_own: bool) {
+        fn join(&mut self, slot: u32, weight: u32) {
             let weight = weight.into();
-            let (is_first, vacant) = (self.weight() == 0, self.vacant());
+            let is_first = self.seats.is_empty();
             let seat = Seat {
                 weight,
-                is_own,
                 level: 0,
                 credit: 0,
                 asked: 0,
@@ -1122,7 +1071,6 @@ mod tests {
             if is_first {
                 self.depth = self.target();
             } else {
-                self.pool += (vacant - self.vacant()) * self.depth;
                 self.shrink();
             }
             let room = weight * self.depth;
@@ -1133,7 +1081,6 @@ mod tests {
         }
 
         fn leave(&mut self, slot: u32) {
-            let vacant = self.vacant();
             let seat = self.seats.remove(&slot).unwrap();
             assert_eq!(
                 seat.level,
@@ -1141,12 +1088,11 @@ mod tests {
                 "only a full bucket is forgotten"
             );
             self.pool += seat.level;
-            self.pool += (vacant - self.vacant()) * self.depth;
             self.shrink();
-            let (full, target, depth) = (self.vacant(), self.target(), self.depth);
+            let (target, depth) = (self.target(), self.depth);
             let is_full = |seat: &Seat| seat.level == seat.weight * depth;
             let seats = self.seats.values().filter(|seat| is_full(seat));
-            let full = full + seats.map(|seat| seat.weight).sum::<i128>();
+            let full: i128 = seats.map(|seat| seat.weight).sum();
             if full > 0 {
                 let excess = (self.pool - self.pool_size()).max(0);
                 let growth = (excess / full).min(target - depth);
@@ -1194,7 +1140,6 @@ mod tests {
             } else {
                 steps = self.carry / weight;
                 self.carry %= weight;
-                self.pool += self.vacant() * (steps - (self.target() - self.depth).min(steps));
                 self.depth = self.target().min(self.depth + steps);
                 for seat in self.seats.values_mut() {
                     seat.level += seat.weight * steps;
@@ -1319,7 +1264,7 @@ mod tests {
             let mut random = fastrand::Rng::with_seed(seed);
             let share = GuaranteedShare::new(6_000, SECOND);
             let (mut buckets, mut model) = (buckets(share, 300), Model::new(share));
-            (1..=300).for_each(|slot| model.join(slot, 1, false));
+            (1..=300).for_each(|slot| model.join(slot, 1));
             for slot in 1..=300 {
                 // At least one permit is left of 20, but of the pool nothing.
                 let cost = if slot == 1 { 1_520 } else { random.u32(1..20) };
@@ -1363,10 +1308,10 @@ mod tests {
                 share.try_with_max_clients(random.u32(..9)).unwrap()
             };
             let buckets = Buckets::new(share, at(0));
-            let slots = buckets.slots().iter();
+            let slots = buckets.slots();
             Self {
                 due: slots
-                    .map(|slot| (*slot, buckets.levels.level(*slot)))
+                    .map(|slot| (slot, buckets.levels.level(slot)))
                     .collect(),
                 buckets,
                 model: Model::new(share),
@@ -1398,7 +1343,7 @@ mod tests {
             let ahead = ahead[self.random.usize(..5).min(self.random.usize(..5))];
             self.now += self.random.u64(..=ahead);
             self.advance();
-            let slots = self.buckets.slots();
+            let slots: Vec<_> = self.buckets.slots().collect();
             let slot = if slots.is_empty() || self.random.u8(..9) == 0 {
                 self.join()
             } else {
@@ -1451,7 +1396,7 @@ mod tests {
             let slot = self.buckets.join(weighing(weight).with_own_share(is_own));
             if !self.model.seats.contains_key(&slot) {
                 let weight = self.buckets.clients[slot as usize].terms.weight();
-                self.model.join(slot, weight, is_own);
+                self.model.join(slot, weight);
                 self.due.insert(slot, self.model.seats[&slot].level);
                 self.limit_due();
             }

@@ -126,33 +126,16 @@ impl GuaranteedShare {
         self.if_within(permits, 1, u32::MAX, error)
     }
 
-    /// Keeps this part of the rate, in ten-thousandths, for clients [with their own share](ClientTerms::with_own_share), from the start
-    /// and whether they ask or not. All other clients together have the rest. Each side borrows what the other does not use.
-    ///
-    /// The weight of a client with its own share is then its part of the rate, in ten-thousandths too. The others are one client: it sets
-    /// [`max_clients`](Self::try_with_max_clients) to 0. If the clients with their own share have a larger weight together than the
-    /// reserve, all parts shrink in proportion.
-    ///
-    /// [`Fair::reserved`](crate::limiter::Fair::reserved) sets it, and the terms of the clients. To change the rate of such a limit:
-    ///
-    /// ```
-    /// use paceline::fair::GuaranteedShare;
-    /// use paceline::limiter::{Fair, Share};
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let rate = |permits| GuaranteedShare::new(permits, Duration::from_secs(1));
-    /// let calls = Fair::reserved(rate(100), [("payments", Share::percent(20))]);
-    /// calls.retune(rate(200).try_with_reserve(2_000).unwrap());
-    /// assert_eq!((calls.share().reserve(), calls.share().max_clients()), (2_000, 0));
-    /// # }
-    /// ```
+    /// Keeps this part of the rate, in ten-thousandths, for clients with their own share, whose weights are parts too. All others together
+    /// are one client with the rest: it sets [`max_clients`](Self::try_with_max_clients) to 0.
     ///
     /// # Errors
     ///
     /// If it is not from 1 to 9,999: the others need a part, too.
-    pub const fn try_with_reserve(mut self, ten_thousandths: u32) -> Result<Self, OutOfRange> {
+    pub(crate) const fn try_with_reserve(
+        mut self,
+        ten_thousandths: u32,
+    ) -> Result<Self, OutOfRange> {
         (self.reserve, self.max_clients) = (ten_thousandths, 0);
         let message = "a reserve has from 1 to 9999 ten-thousandths of the rate";
         let error = OutOfRange::new("ten_thousandths", message);
@@ -257,16 +240,20 @@ impl GuaranteedShare {
         Ok(self)
     }
 
-    /// The terms of the clients that have no bucket of their own.
+    /// Another rate with the same reserve.
+    pub(super) const fn with_reserve_of(mut self, other: &Self) -> Self {
+        if other.reserve > 0 {
+            (self.reserve, self.max_clients) = (other.reserve, 0);
+        }
+        self
+    }
+
+    /// The terms of the clients that have no bucket of their own. Beside a reserve they are there from the start.
     pub(super) fn terms_of_others(&self) -> ClientTerms {
-        let weight = if self.reserve == 0 {
-            1
-        } else {
-            WHOLE - self.reserve
-        };
-        ClientTerms::new()
-            .try_with_weight(weight)
-            .unwrap_or_default()
+        let terms = ClientTerms::new().with_own_share(self.reserve > 0);
+        let weight = WHOLE - self.reserve;
+        let others = terms.try_with_weight(if self.reserve > 0 { weight } else { 1 });
+        others.unwrap_or(terms)
     }
 }
 

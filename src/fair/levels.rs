@@ -30,12 +30,10 @@ pub(super) struct Levels {
     /// At most `depth` behind the clock, and less while the buckets grow.
     mark: i128,
     depth: i128,
-    /// The weight of all buckets and of what is `vacant`.
+    /// The weight of all buckets.
     weight: i128,
     /// The part of it that is full.
     full: i128,
-    /// A weight without a bucket, always full.
-    vacant: i128,
     /// The buckets that are not full, by the mark at which they are, or an earlier one.
     filling: BTreeSet<(i128, u32)>,
 }
@@ -74,7 +72,6 @@ impl Levels {
             depth: MOST_STEPS,
             weight: 0,
             full: 0,
-            vacant: 0,
             filling: BTreeSet::new(),
         }
     }
@@ -203,15 +200,6 @@ impl Levels {
         let growth = growth.min(div_floor(units.max(0), self.full));
         self.mark -= growth;
         growth * self.full
-    }
-
-    /// Sets what is vacant, and returns what that releases.
-    pub(super) fn set_vacant(&mut self, vacant: i128) -> i128 {
-        let more = vacant - self.vacant;
-        self.weight += more;
-        self.full += more;
-        self.vacant = vacant;
-        -more * (self.clock - self.mark)
     }
 
     /// Counts the weight of a new bucket in. It is full once the depth is set.

@@ -91,5 +91,5 @@ pub(crate) trait RuleState: Clone + Send + 'static {
     fn status(&self, slot: u32, now: Tick) -> Status;
 
     /// The slots of all clients.
-    fn slots(&self) -> &[u32];
+    fn slots(&self) -> impl ExactSizeIterator<Item = u32>;
 }

@@ -263,7 +263,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
 
     /// Remembers the client, if there is room.
     pub(super) fn remember(&mut self, key: &K) {
-        self.enter();
+        self.enter_unused();
         self.slot_of(key);
     }
 
@@ -302,6 +302,13 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     #[inline]
     pub(super) fn enter(&mut self) -> Tick {
         let now = self.clock.now();
+        self.enter_at(now);
+        now
+    }
+
+    /// The same, but the clock of an unused limit does not start.
+    fn enter_unused(&mut self) -> Tick {
+        let now = self.clock.clone().now();
         self.enter_at(now);
         now
     }
@@ -483,11 +490,10 @@ impl<K, R: Rule> Resource for Account<K, R> {
 impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     pub(super) fn shares(&mut self) -> Vec<ClientShare<K>> {
         self.enter();
-        let slots = self.accounts.slots().iter();
-        let share_of = |slot: &u32| {
-            let share = self.accounts.client(*slot);
+        let share_of = |slot| {
+            let share = self.accounts.client(slot);
             ClientShare {
-                key: self.clients[*slot as usize].key.clone(),
+                key: self.clients[slot as usize].key.clone(),
                 size: share.size,
                 demand: share.demand,
                 used: share.used,
@@ -499,7 +505,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
                 requests_refused: share.requests_refused,
             }
         };
-        slots.map(share_of).collect()
+        self.accounts.slots().map(share_of).collect()
     }
 
     pub(super) fn len(&mut self) -> usize {
@@ -508,9 +514,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     }
 
     pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Status {
-        // The clock of an unused limit does not start.
-        let now = self.clock.clone().now();
-        self.enter_at(now);
+        let now = self.enter_unused();
         let status = self.look(key, |accounts, slot| accounts.status(slot, now));
         self.paused(status, now)
     }

@@ -221,7 +221,7 @@ impl Proxy {
         let admitted = admitted.inspect_err(|_| {
             count(&counts.shed);
             if let Some(client) = client.as_deref().filter(|_| is_counted) {
-                limit.refund(client);
+                limit.refund(client, config);
             }
         })?;
         Ok((status, admitted))
