@@ -29,12 +29,10 @@ pub(crate) struct Buckets {
     now: Tick,
     /// What is less than one unit, in parts of a cycle.
     rest: u128,
-    levels: Levels,
+    levels: Levels<Client>,
     pool: i128,
     borrowers: Borrowers,
     paused_until: Tick,
-    /// By slot.
-    clients: Vec<Client>,
     free: Vec<u32>,
     forgotten: Vec<u32>,
     /// Whether one was forgotten since the owner asked.
@@ -47,14 +45,11 @@ pub(crate) struct Buckets {
     bounded: usize,
 }
 
-/// What is known of a client beside its bucket.
+/// What is known of a client beside its bucket. What a decision needs comes first.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 struct Client {
-    terms: ClientTerms,
-    is_known: bool,
     asked_at: Tick,
-    waiting: u64,
-    borrower: Borrower,
     /// The counts of a cycle, and which one.
     cycle: u64,
     demand: u32,
@@ -62,6 +57,9 @@ struct Client {
     refused: u64,
     passed: u64,
     turned_away: u64,
+    waiting: u64,
+    borrower: Borrower,
+    has_own_share: bool,
 }
 
 impl HasState for GuaranteedShare {
@@ -80,7 +78,6 @@ impl RuleState for Buckets {
             pool: 0,
             borrowers: Borrowers::new(now, share.cycle()),
             paused_until: Tick::ZERO,
-            clients: vec![Client::default()],
             free: Vec::new(),
             forgotten: Vec::new(),
             has_forgotten: false,
@@ -109,8 +106,8 @@ impl RuleState for Buckets {
                 break;
             };
             self.idle.pop_front();
-            let client = &self.clients[slot as usize];
-            let keeps_seat = client.waiting > 0 || client.terms.has_own_share();
+            let client = self.levels.client(slot);
+            let keeps_seat = client.waiting > 0 || client.has_own_share;
             if keeps_seat || !self.levels.is_full(slot) {
                 self.idle.push_back((self.now, slot));
             } else if client.asked_at > since {
@@ -134,12 +131,12 @@ impl RuleState for Buckets {
     fn join(&mut self, terms: ClientTerms) -> u32 {
         let has_room = terms.has_own_share() || self.bounded < self.share.max_clients() as usize;
         if has_room && self.idle.len() < MOST_CLIENTS as usize {
-            let unused = u32::try_from(self.clients.len()).unwrap_or(OVERFLOW);
+            let unused = u32::try_from(self.levels.len()).unwrap_or(OVERFLOW);
             let slot = self.free.pop().unwrap_or(unused);
             self.add(slot, terms);
             return slot;
         }
-        if !self.clients[OVERFLOW as usize].is_known {
+        if self.levels.weight_of(OVERFLOW) == 0 {
             self.add(OVERFLOW, self.share.terms_of_others());
         }
         OVERFLOW
@@ -147,15 +144,16 @@ impl RuleState for Buckets {
 
     fn is_full(&self) -> bool {
         let most = self.share.max_clients() as usize;
-        self.clients[OVERFLOW as usize].is_known && self.bounded >= most
+        self.levels.weight_of(OVERFLOW) > 0 && self.bounded >= most
     }
 
     /// Goes on with other terms of a client. It keeps what it has, as far as its bucket still holds it.
     fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
-        if self.clients[slot as usize].terms != terms {
+        let has_own_share = self.levels.client(slot).has_own_share;
+        let is_same = has_own_share == terms.has_own_share();
+        if !is_same || self.levels.weight_of(slot) != terms.weight().into() {
             let level = self.exit(slot);
-            self.clients[slot as usize].terms = terms;
-            self.enter(slot, Some(level));
+            self.enter(slot, terms, Some(level));
         }
     }
 
@@ -209,14 +207,14 @@ impl RuleState for Buckets {
     }
 
     fn set_waiting(&mut self, slot: u32, cost: u64) {
-        self.clients[slot as usize].waiting = cost;
+        self.levels.client_mut(slot).waiting = cost;
     }
 
     /// Takes permits back that passed and were not used, at whatever instant. What the bucket has no room for flows into the pool.
     fn refund(&mut self, slot: u32, permits: u32, _spent_at: Option<Tick>, now: Tick) {
         self.settle(None, now);
         self.pool += PERMIT * i128::from(permits);
-        if self.clients[slot as usize].is_known {
+        if self.levels.weight_of(slot) > 0 {
             self.pool += self.levels.settle(slot);
             let missing = self.levels.room(slot) - self.levels.level(slot);
             let returned = missing.min(PERMIT * i128::from(permits));
@@ -246,7 +244,7 @@ impl RuleState for Buckets {
 
     /// What a client has and has used, in a cycle since the limit is used.
     fn client(&self, slot: u32) -> ClientShare {
-        let mut client = self.clients[slot as usize];
+        let mut client = *self.levels.client(slot);
         client.enter_cycle(self.borrowers.generation());
         let size = self.quota(slot).permits;
         ClientShare {
@@ -290,8 +288,8 @@ impl RuleState for Buckets {
 impl Buckets {
     /// The share of a client in a cycle, rounded down.
     fn quota(&self, slot: u32) -> Quota {
-        let weight = i128::from(self.clients[slot as usize].terms.weight());
-        let permits = i128::from(self.share.capacity()) * weight / self.levels.weight().max(1);
+        let capacity = i128::from(self.share.capacity());
+        let permits = capacity * self.levels.weight_of(slot) / self.levels.weight().max(1);
         Quota {
             permits: u32::try_from(permits).unwrap_or(u32::MAX),
             window: self.share.cycle(),
@@ -330,7 +328,7 @@ impl Buckets {
         }
         if let Some(slot) = client {
             self.pool = self.pool.saturating_add(self.levels.settle(slot));
-            self.clients[slot as usize].asked_at = self.now;
+            self.levels.client_mut(slot).asked_at = self.now;
         }
         self.cut();
         self.borrowers.release(self.pool - before);
@@ -368,18 +366,9 @@ impl Buckets {
     }
 
     fn add(&mut self, slot: u32, terms: ClientTerms) {
-        let client = Client {
-            terms,
-            is_known: true,
-            asked_at: self.now,
-            ..Client::default()
-        };
-        match self.clients.get_mut(slot as usize) {
-            Some(old) => *old = client,
-            None => self.clients.push(client),
-        }
         self.idle.push_back((self.now, slot));
-        self.enter(slot, None);
+        self.enter(slot, terms, None);
+        self.levels.client_mut(slot).asked_at = self.now;
     }
 
     /// What a forgotten client had goes to the pool, and what that has no room for to the full buckets, which are to grow.
@@ -388,17 +377,17 @@ impl Buckets {
         self.resize();
         self.pool -= self.levels.grow(self.pool - self.most_pooled());
         self.cut();
-        self.clients[slot as usize] = Client::default();
+        *self.levels.client_mut(slot) = Client::default();
         self.forgotten.push(slot);
         self.has_forgotten = true;
     }
 
     /// Counts the weight of a client in. Its bucket gets what it had, or if it is new, as much as the pool has.
-    fn enter(&mut self, slot: u32, had: Option<i128>) {
-        let terms = self.clients[slot as usize].terms;
+    fn enter(&mut self, slot: u32, terms: ClientTerms, had: Option<i128>) {
         self.bounded += usize::from(slot != OVERFLOW && !terms.has_own_share());
         *self.weights.entry(terms.weight()).or_default() += 1;
         self.levels.enter(slot, terms.weight());
+        self.levels.client_mut(slot).has_own_share = terms.has_own_share();
         self.resize();
         let has = had.unwrap_or_else(|| mem::take(&mut self.pool));
         let level = has.min(self.levels.room(slot));
@@ -410,11 +399,12 @@ impl Buckets {
     /// Counts the weight of a client out, and returns what its bucket has.
     fn exit(&mut self, slot: u32) -> i128 {
         self.pool += self.levels.settle(slot);
+        let weight = self.levels.weight_of(slot);
         let level = self.levels.exit(slot);
-        let client = &mut self.clients[slot as usize];
-        let weight = client.terms.weight();
+        let client = self.levels.client_mut(slot);
         self.borrowers.dismiss(&mut client.borrower, weight);
-        self.bounded -= usize::from(slot != OVERFLOW && !client.terms.has_own_share());
+        self.bounded -= usize::from(slot != OVERFLOW && !client.has_own_share);
+        let weight = u32::try_from(weight).unwrap_or(u32::MAX);
         let alike = self.weights.entry(weight).or_default();
         *alike -= 1;
         if *alike == 0 {
@@ -429,26 +419,29 @@ impl Buckets {
     }
 
     fn usable(&self, slot: u32) -> i128 {
-        let client = &self.clients[slot as usize];
+        let (borrower, weight) = (
+            &self.levels.client(slot).borrower,
+            self.levels.weight_of(slot),
+        );
         let least = 4 * PERMIT * i128::from(self.share.least());
-        let weight = client.terms.weight();
-        (self.borrowers).usable(&client.borrower, weight, self.pool, least)
+        (self.borrowers).usable(borrower, weight, self.pool, least)
     }
 
     /// Whether a borrower is not ahead of the others, or the pool at least half full. The borrower competes from now on.
     fn may_borrow(&mut self, slot: u32) -> bool {
-        let usable = self.usable(slot);
-        let client = &mut self.clients[slot as usize];
-        let weight = client.terms.weight();
-        self.borrowers.ask(&mut client.borrower, weight, usable);
+        let (usable, weight) = (self.usable(slot), self.levels.weight_of(slot));
+        let borrower = &mut self.levels.client_mut(slot).borrower;
+        self.borrowers.ask(borrower, weight, usable);
         usable >= 0 || self.pool >= self.half_of_pool()
     }
 
     /// What the pool has to hold until a client may borrow, if no others ask.
     fn least_pooled(&self, slot: u32) -> i128 {
-        let client = &self.clients[slot as usize];
-        let weight = client.terms.weight();
-        match self.borrowers.missing(&client.borrower, weight) {
+        let (borrower, weight) = (
+            &self.levels.client(slot).borrower,
+            self.levels.weight_of(slot),
+        );
+        match self.borrowers.missing(borrower, weight) {
             0 => 0,
             missing => self.half_of_pool().min(self.pool + missing),
         }
@@ -458,7 +451,7 @@ impl Buckets {
     fn take(&mut self, slot: u32, level: i128, borrowed: i128) {
         if borrowed > 0 {
             self.pool -= borrowed;
-            let client = &mut self.clients[slot as usize];
+            let client = self.levels.client_mut(slot);
             self.borrowers.lend(&mut client.borrower, borrowed);
         }
         let level = (level + borrowed).max(-MOST_OWED);
@@ -467,7 +460,7 @@ impl Buckets {
 
     /// The counts of a client in the present cycle.
     fn counts(&mut self, slot: u32) -> &mut Client {
-        let client = &mut self.clients[slot as usize];
+        let client = self.levels.client_mut(slot);
         client.enter_cycle(self.borrowers.generation());
         client
     }
@@ -1395,7 +1388,7 @@ mod tests {
             let weight = [1, 2, 3, 700, 2_000][self.random.usize(..5)];
             let slot = self.buckets.join(weighing(weight).with_own_share(is_own));
             if !self.model.seats.contains_key(&slot) {
-                let weight = self.buckets.clients[slot as usize].terms.weight();
+                let weight = self.buckets.levels.weight_of(slot).try_into().unwrap();
                 self.model.join(slot, weight);
                 self.due.insert(slot, self.model.seats[&slot].level);
                 self.limit_due();
@@ -1466,12 +1459,12 @@ mod tests {
         }
 
         fn set_weight(&mut self, slot: u32) {
-            let terms = self.buckets.clients[slot as usize].terms;
+            let is_own = self.buckets.levels.client(slot).has_own_share;
             let weight = self.random.u32(1..6);
             if self.model.share.reserve() > 0 || slot == OVERFLOW {
                 return;
             }
-            let terms = terms.try_with_weight(weight).unwrap();
+            let terms = weighing(weight).with_own_share(is_own);
             self.buckets.set_terms(slot, terms);
             self.model.set_weight(slot, weight);
             self.limit_due();
@@ -1523,11 +1516,8 @@ mod tests {
             assert_eq!(self.buckets.slots().len(), self.model.seats.len());
             for (slot, seat) in &self.model.seats {
                 assert_eq!(self.buckets.levels.level(*slot), seat.level);
-                let client = &self.buckets.clients[*slot as usize];
-                let credit = self
-                    .buckets
-                    .borrowers
-                    .credit(&client.borrower, client.terms.weight());
+                let client = self.buckets.levels.client(*slot);
+                let credit = self.buckets.borrowers.credit(&client.borrower, seat.weight);
                 if self.model.competes(seat) {
                     assert_eq!(credit, seat.credit);
                 }

@@ -20,9 +20,9 @@ const MOST_STEPS: i128 = 1 << 72;
 /// w · (`clock` − `mark`), where the `mark` follows the clock at the depth of a bucket. When the mark rises by a step, all full buckets
 /// together overflow by their weight. Those that are not full are ordered by the mark at which they are.
 #[derive(Clone, Debug)]
-pub(super) struct Levels {
+pub(super) struct Levels<C> {
     /// By slot.
-    buckets: Vec<Bucket>,
+    buckets: Vec<Bucket<C>>,
     /// What each unit of weight has been given so far.
     clock: i128,
     /// What is not yet one unit for each unit of weight.
@@ -38,17 +38,19 @@ pub(super) struct Levels {
     filling: BTreeSet<(i128, u32)>,
 }
 
-/// One bucket, in one line of the cache.
+/// One bucket, in one line of the cache, and what else is known of its client in the next ones.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-struct Bucket {
+#[repr(C, align(64))]
+struct Bucket<C> {
     /// What it held when the clock was `as_of`. Below zero is a debt. Of a full one it does not count.
     level: i128,
     as_of: i128,
     /// Its place among those that are not full.
     fills_at: i128,
+    /// Without a client 0.
     weight: u32,
     is_filling: bool,
+    client: C,
 }
 
 /// What a request needs.
@@ -62,10 +64,10 @@ pub(super) struct Need {
     pub(super) least_pooled: i128,
 }
 
-impl Levels {
-    pub(super) const fn new() -> Self {
+impl<C: Copy + Default> Levels<C> {
+    pub(super) fn new() -> Self {
         Self {
-            buckets: Vec::new(),
+            buckets: vec![Bucket::default()],
             clock: 0,
             carry: 0,
             mark: -MOST_STEPS,
@@ -78,6 +80,18 @@ impl Levels {
 
     pub(super) const fn weight(&self) -> i128 {
         self.weight
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.buckets.len()
+    }
+
+    pub(super) fn client(&self, slot: u32) -> &C {
+        &self.buckets[slot as usize].client
+    }
+
+    pub(super) fn client_mut(&mut self, slot: u32) -> &mut C {
+        &mut self.buckets[slot as usize].client
     }
 
     pub(super) fn is_full(&self, slot: u32) -> bool {
@@ -220,12 +234,12 @@ impl Levels {
     pub(super) fn exit(&mut self, slot: u32) -> i128 {
         let level = self.level(slot);
         self.weight -= self.weight_of(slot);
-        if self.is_full(slot) {
-            self.full -= self.weight_of(slot);
-        } else {
+        if !self.is_full(slot) {
             self.unqueue(slot);
+            self.set_full(slot);
         }
-        self.buckets[slot as usize] = Bucket::default();
+        self.full -= self.weight_of(slot);
+        self.buckets[slot as usize].weight = 0;
         level
     }
 
@@ -307,7 +321,7 @@ impl Levels {
         })
     }
 
-    fn weight_of(&self, slot: u32) -> i128 {
+    pub(super) fn weight_of(&self, slot: u32) -> i128 {
         self.buckets[slot as usize].weight.into()
     }
 
@@ -353,7 +367,7 @@ mod tests {
     use super::*;
 
     /// Full buckets of 100 units.
-    fn full(weights: &[u32]) -> Levels {
+    fn full(weights: &[u32]) -> Levels<()> {
         let mut levels = Levels::new();
         for (slot, weight) in (0..).zip(weights) {
             levels.enter(slot, *weight);
