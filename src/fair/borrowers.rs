@@ -63,6 +63,11 @@ impl Borrowers {
         self.ends_at
     }
 
+    /// Another cycle: a shorter one ends earlier.
+    pub(super) fn retune(&mut self, now: Tick, cycle: Duration) {
+        self.ends_at = self.ends_at.min(now.after(cycle));
+    }
+
     /// Goes on to the generation of `now`.
     pub(super) fn advance(&mut self, now: Tick, cycle: Duration) {
         if now < self.ends_at {
@@ -131,8 +136,8 @@ impl Borrowers {
         self.credit(borrower, weight).min(recent.max(few))
     }
 
-    /// A borrower asks, and competes from now on. What it has saved beyond its `usable` credit goes to all.
-    pub(super) fn ask(&mut self, borrower: &mut Borrower, weight: i128, usable: i128) {
+    /// A borrower asks, and competes from now on. What it has saved beyond its `usable` credit goes to all, and is returned.
+    pub(super) fn ask(&mut self, borrower: &mut Borrower, weight: i128, usable: i128) -> i128 {
         let is_alone = self.others(borrower, weight) == 0;
         self.dismiss(borrower, weight);
         let excess = borrower.credit - usable;
@@ -140,9 +145,11 @@ impl Borrowers {
         let competing = self.recent_of(self.generation);
         competing.weight += weight;
         competing.credit += usable;
-        if !is_alone {
-            self.release(excess);
+        if is_alone {
+            return 0;
         }
+        self.release(excess);
+        excess
     }
 
     /// Counts what a borrower takes that has just asked.

@@ -35,8 +35,8 @@ pub(crate) struct Buckets {
     paused_until: Tick,
     free: Vec<u32>,
     forgotten: Vec<u32>,
-    /// Whether one was forgotten since the owner asked.
-    has_forgotten: bool,
+    /// The credit that borrowers have left to others since the owner asked whether that lets clients pass earlier.
+    released: i128,
     /// All known clients, and since when each may be idle.
     idle: VecDeque<(Tick, u32)>,
     /// How many clients have each weight.
@@ -80,7 +80,7 @@ impl RuleState for Buckets {
             paused_until: Tick::ZERO,
             free: Vec::new(),
             forgotten: Vec::new(),
-            has_forgotten: false,
+            released: 0,
             idle: VecDeque::new(),
             weights: BTreeMap::new(),
             bounded: 0,
@@ -238,6 +238,7 @@ impl RuleState for Buckets {
         let (old, new) = (self.share.cycle(), share.cycle());
         self.rest = mul_div(self.rest, new.as_nanos(), old.as_nanos()).0;
         self.share = share.with_reserve_of(&self.share);
+        self.borrowers.retune(self.now, new);
         self.resize();
         self.cut();
     }
@@ -265,9 +266,11 @@ impl RuleState for Buckets {
         self.idle.iter().map(|(_, slot)| *slot)
     }
 
-    /// Since one is forgotten, the shares of the others are larger.
+    /// For each permit of credit once, since the owner then looks at all that wait.
     fn lets_earlier(&mut self) -> bool {
-        mem::take(&mut self.has_forgotten)
+        let is_enough = self.released >= PERMIT;
+        self.released = if is_enough { 0 } else { self.released };
+        is_enough
     }
 
     /// What a client has left, if there is no pause: it is unused when its bucket is full.
@@ -379,7 +382,8 @@ impl Buckets {
         self.cut();
         *self.levels.client_mut(slot) = Client::default();
         self.forgotten.push(slot);
-        self.has_forgotten = true;
+        // The shares of the others are larger.
+        self.released = PERMIT;
     }
 
     /// Counts the weight of a client in. Its bucket gets what it had, or if it is new, as much as the pool has.
@@ -431,7 +435,7 @@ impl Buckets {
     fn may_borrow(&mut self, slot: u32) -> bool {
         let (usable, weight) = (self.usable(slot), self.levels.weight_of(slot));
         let borrower = &mut self.levels.client_mut(slot).borrower;
-        self.borrowers.ask(borrower, weight, usable);
+        self.released += self.borrowers.ask(borrower, weight, usable);
         usable >= 0 || self.pool >= self.half_of_pool()
     }
 
@@ -881,6 +885,38 @@ mod tests {
             assert!(50 * a.abs_diff(part) < part, "{a} and {b}");
             assert!((8_000 - 1..=8_000 + 1).contains(&(a + b)), "{a} and {b}");
         }
+    }
+
+    #[test]
+    fn a_borrower_that_waits_is_told_of_the_credit_that_another_one_leaves() {
+        let mut buckets = buckets(GuaranteedShare::new(100, SECOND), 4);
+        assert_eq!(ask(&mut buckets, 3, 99, 0), 50, "its 25, and the pool");
+        assert_eq!(ask(&mut buckets, 2, 26, 0), 25, "it has a part of the pool");
+        let _ = buckets.advance(at(900 * MILLI));
+        assert_eq!(ask(&mut buckets, 2, 25, 1_400 * MILLI), 25);
+        let now = at(2_100 * MILLI);
+        let saver = |buckets: &mut Buckets, now| buckets.decide(2, 40, now).is_pass();
+        assert!(!saver(&mut buckets, at(1_400 * MILLI)), "and keeps it");
+        assert!(buckets.decide(1, 28, now).is_pass(), "3 from the pool");
+        assert!(buckets.decide(3, 47, now).is_pass(), "the rest of it");
+        assert_eq!(buckets.decide(1, 10, now), wait(330 * MILLI));
+        assert!(!buckets.lets_earlier());
+
+        assert!(
+            !saver(&mut buckets, now),
+            "it leaves what is old of its part"
+        );
+        assert!(buckets.lets_earlier() && !buckets.lets_earlier());
+        assert_eq!(buckets.peek(1, 10, now), wait(200 * MILLI));
+    }
+
+    #[test]
+    fn after_a_retune_to_a_shorter_cycle_borrowers_stop_competing_by_that() {
+        let minute = GuaranteedShare::new(6_000, 60 * SECOND);
+        let mut buckets = buckets(minute, 2);
+        buckets.retune(GuaranteedShare::new(100, SECOND), at(MILLI));
+        let _ = buckets.advance(at(1_001 * MILLI));
+        assert_eq!(buckets.borrowers.ends_at(), at(2_001 * MILLI));
     }
 
     #[test]
