@@ -166,7 +166,6 @@ impl RuleState for Buckets {
         let is_possible = units <= self.most_held(slot) && now >= self.paused_until;
         let borrowed = units - units.min(level);
         if !is_possible || borrowed > 0 && (!self.may_borrow(slot) || borrowed > self.pool) {
-            self.levels.sort_first();
             return self.refusal(slot, units, now);
         }
         self.take(slot, level - units, borrowed);

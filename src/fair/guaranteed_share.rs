@@ -4,7 +4,7 @@ use crate::time::OutOfRange;
 
 use super::ClientTerms;
 use super::divide::WHOLE;
-use super::fair_share::MOST_CLIENTS;
+use super::fair_share::{MOST_CLIENTS, within};
 
 /// The parameters of a rate of which each client has a guaranteed share, while others borrow what it does not use.
 ///
@@ -108,8 +108,13 @@ impl GuaranteedShare {
     pub const fn try_with_depth(mut self, ten_thousandths: u32) -> Result<Self, OutOfRange> {
         self.depth = ten_thousandths;
         let message = "a bucket holds from 1 to 1000000 ten-thousandths of a cycle";
-        let error = OutOfRange::new("ten_thousandths", message);
-        self.if_within(ten_thousandths, 1, 100 * WHOLE, error)
+        within(
+            self,
+            ten_thousandths,
+            1..=100 * WHOLE,
+            "ten_thousandths",
+            message,
+        )
     }
 
     /// Sets the least that the bucket of a client holds, in permits. Default: 1.
@@ -122,8 +127,8 @@ impl GuaranteedShare {
     /// If it is zero.
     pub const fn try_with_least(mut self, permits: u32) -> Result<Self, OutOfRange> {
         self.least = permits;
-        let error = OutOfRange::new("permits", "a bucket holds at least 1 permit");
-        self.if_within(permits, 1, u32::MAX, error)
+        let message = "a bucket holds at least 1 permit";
+        within(self, permits, 1..=u32::MAX, "permits", message)
     }
 
     /// Keeps this part of the rate, in ten-thousandths, for clients with their own share, whose weights are parts too. All others together
@@ -138,8 +143,13 @@ impl GuaranteedShare {
     ) -> Result<Self, OutOfRange> {
         (self.reserve, self.max_clients) = (ten_thousandths, 0);
         let message = "a reserve has from 1 to 9999 ten-thousandths of the rate";
-        let error = OutOfRange::new("ten_thousandths", message);
-        self.if_within(ten_thousandths, 1, WHOLE - 1, error)
+        within(
+            self,
+            ten_thousandths,
+            1..=WHOLE - 1,
+            "ten_thousandths",
+            message,
+        )
     }
 
     /// Sets how many clients have a bucket of their own, beside those [with their own share](ClientTerms::with_own_share). Default: 1,000.
@@ -151,12 +161,7 @@ impl GuaranteedShare {
     pub const fn try_with_max_clients(mut self, max_clients: u32) -> Result<Self, OutOfRange> {
         self.max_clients = max_clients;
         let message = "a guaranteed share has at most 10000000 clients";
-        self.if_within(
-            max_clients,
-            0,
-            MOST_CLIENTS,
-            OutOfRange::new("max_clients", message),
-        )
+        within(self, max_clients, 0..=MOST_CLIENTS, "max_clients", message)
     }
 
     /// Sets after how many cycles without a request a client is forgotten. Default: 10.
@@ -170,12 +175,7 @@ impl GuaranteedShare {
     pub const fn try_forgetting_after(mut self, idle_cycles: u32) -> Result<Self, OutOfRange> {
         self.forgetting_after = idle_cycles;
         let message = "a client is forgotten after at least 1 idle cycle";
-        self.if_within(
-            idle_cycles,
-            1,
-            u32::MAX,
-            OutOfRange::new("idle_cycles", message),
-        )
+        within(self, idle_cycles, 1..=u32::MAX, "idle_cycles", message)
     }
 
     /// The permits of a cycle.
@@ -225,19 +225,6 @@ impl GuaranteedShare {
     pub const fn pool(&self) -> u64 {
         let (quarter, least) = (self.capacity as u64 / 4, 4 * self.least as u64);
         if quarter > least { quarter } else { least }
-    }
-
-    const fn if_within(
-        self,
-        value: u32,
-        least: u32,
-        most: u32,
-        error: OutOfRange,
-    ) -> Result<Self, OutOfRange> {
-        if value < least || value > most {
-            return Err(error.got_number(value as i64));
-        }
-        Ok(self)
     }
 
     /// Another rate with the same reserve.

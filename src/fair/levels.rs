@@ -1,15 +1,13 @@
-use core::cmp::Reverse;
-use core::iter;
 use core::mem;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 
 use super::wide::{div_ceil, div_floor};
 
 /// How many filled buckets are settled at a time.
 const SETTLED: usize = 64;
 
-/// How many of more buckets are looked at to foresee an instant.
-const FORESEEN: usize = 8;
+/// How many buckets that fill are looked at to foresee an instant.
+const FORESEEN: usize = 16;
 
 /// After a rise of the clock by that much every bucket is full.
 const MOST_STEPS: i128 = 1 << 72;
@@ -243,32 +241,29 @@ impl<C: Copy + Default> Levels<C> {
         level
     }
 
-    /// Puts some buckets right that are queued too early, so that fewer have to be looked at to foresee an instant.
-    pub(super) fn sort_first(&mut self) {
-        for _ in 0..FORESEEN {
-            let first = self.filling.first().copied();
-            let Some((_, slot)) = first.filter(|(at, slot)| *at < self.fills_at(*slot)) else {
-                return;
-            };
-            self.filling.pop_first();
-            self.queue(slot);
-        }
-    }
-
     /// How many units have to be given until a bucket and the pool together have what a request needs, if nothing else is taken. It is
-    /// exact if at most [`SETTLED`] buckets are not full. Otherwise it may be less, but some of those fill before.
+    /// exact if at most [`FORESEEN`] buckets are not full. Otherwise it may be less, but some of those fill before.
     ///
     /// What bucket and pool have rises evenly between the instants at which a bucket fills.
     pub(super) fn units_until_there(&self, slot: u32, need: Need) -> i128 {
         let weight = self.weight_of(slot);
         let (mut clock, mut mark, mut pool) = (self.clock, self.mark, need.pool);
         let (mut level, mut full) = (self.level(slot), self.full);
-        let mut fillings = self.fillings();
+        let mut fillings = [(i128::MAX, slot); FORESEEN];
+        for (filling, (_, slot)) in fillings.iter_mut().zip(&self.filling) {
+            *filling = (self.fills_at(*slot), *slot);
+        }
+        fillings.sort_unstable();
+        let mut fillings = fillings.into_iter();
         let mut next = fillings.next();
-        let is_exact = self.filling.len() <= SETTLED;
-        // Each may be looked at twice; and buckets grow to their depth before they overflow.
-        for _ in 0..=if is_exact { 2 * SETTLED + 1 } else { FORESEEN } {
-            let until_next = next.map_or(i128::MAX, |(at, _)| (at - mark).max(0));
+        // What is queued behind them does not fill before.
+        let behind = self.filling.iter().nth(FORESEEN);
+        let known_until = behind.map_or(i128::MAX, |(at, _)| *at);
+        loop {
+            let filled = next.filter(|(at, _)| *at <= known_until);
+            let until_next = filled.map_or(known_until, |(at, _)| at);
+            let until_next = until_next.saturating_sub(mark).max(0);
+            // Buckets grow to their depth before they overflow.
             let growth = mark + self.depth - clock;
             let grows = growth > 0 && until_next > 0;
             let length = if grows { growth } else { until_next };
@@ -289,36 +284,14 @@ impl<C: Copy + Default> Levels<C> {
             }
             mark += length;
             pool += inflow * length;
-            if let Some((_, other)) = next {
-                let excess = self.risen(other) - self.weight_of(other) * (self.clock - mark);
-                if excess >= 0 {
-                    full += self.weight_of(other);
-                    pool += excess;
-                    level = level.min(weight * (clock - mark));
-                }
-            }
+            let Some((_, other)) = filled else {
+                return self.units_until(clock);
+            };
+            full += self.weight_of(other);
+            pool += self.risen(other) - self.weight_of(other) * (self.clock - mark);
+            level = level.min(weight * (clock - mark));
             next = fillings.next();
         }
-        self.units_until(clock)
-    }
-
-    /// The marks at which buckets fill, in order, and those for which they are queued too early.
-    fn fillings(&self) -> impl Iterator<Item = (i128, u32)> + '_ {
-        let mut queued = self.filling.iter().copied().peekable();
-        let mut later = BinaryHeap::new();
-        iter::from_fn(move || {
-            let first = later.peek().map(|Reverse(filling)| *filling);
-            let Some((at, slot)) = queued.next_if(|next| first.is_none_or(|first| *next < first))
-            else {
-                later.pop();
-                return first;
-            };
-            let fills_at = self.fills_at(slot);
-            if fills_at > at {
-                later.push(Reverse((fills_at, slot)));
-            }
-            Some((at, slot))
-        })
     }
 
     pub(super) fn weight_of(&self, slot: u32) -> i128 {
