@@ -258,9 +258,10 @@ impl RuleState for Accounts {
         self.clients.fit(self.unspent(), false);
     }
 
-    fn client(&self, slot: u32) -> ClientShare {
+    fn client<K>(&self, slot: u32) -> ClientShare<K> {
         let client = &self.clients[slot];
         ClientShare {
+            key: None,
             size: client.size,
             demand: client.demand,
             used: client.used,
@@ -530,7 +531,9 @@ mod tests {
 
     fn sizes(accounts: &Accounts) -> Vec<u32> {
         let slots = accounts.clients.order().iter();
-        slots.map(|slot| accounts.client(*slot).size).collect()
+        slots
+            .map(|slot| accounts.client::<()>(*slot).size)
+            .collect()
     }
 
     #[test]
@@ -562,7 +565,7 @@ mod tests {
         );
         assert_eq!(accounts.decide(1, 0, at(30)), Decision::Pass);
         assert_eq!(ask(&mut accounts, 1, 60, 100), 40);
-        let report = accounts.client(1);
+        let report = accounts.client::<()>(1);
         assert_eq!((report.demand, report.used, report.refused), (60, 40, 20));
         assert_eq!((report.requests_passed, report.requests_refused), (80, 40));
     }
@@ -596,7 +599,7 @@ mod tests {
         accounts.set_waiting(1, 25);
         let _ = accounts.advance(at(550));
         assert_eq!(accounts.cycle().start, at(500));
-        assert_eq!(accounts.client(1).demand, 25);
+        assert_eq!(accounts.client::<()>(1).demand, 25);
         assert_eq!(sizes(&accounts), [25, 15]);
         assert_eq!(accounts.decide(1, 1, at(550)), Decision::Pass);
         assert_eq!(accounts.cycle().start, at(500));
@@ -695,7 +698,7 @@ mod tests {
         assert_eq!(accounts.join(ClientTerms::new()), 4);
         assert_eq!(accounts.decide(4, 1, at(99)), Decision::Pass);
         assert_eq!(accounts.cycle().start, at(100), "the clock went back");
-        let demands = [1, 2, 3].map(|slot| accounts.client(slot).demand);
+        let demands = [1, 2, 3].map(|slot| accounts.client::<()>(slot).demand);
         assert_eq!(demands, [30, 40, 2]);
     }
 
@@ -790,12 +793,12 @@ mod tests {
             accounts.set_waiting(slot, 40);
         }
         let _ = accounts.advance(at(100));
-        assert_eq!(accounts.client(1).size, 0, "of 15 it pays 10");
+        assert_eq!(accounts.client::<()>(1).size, 0, "of 15 it pays 10");
         assert_eq!(accounts.join(ClientTerms::new()), 5);
         assert_eq!(sizes(&accounts), [0, 10, 10, 10, 10], "of 15 it pays 8");
         accounts.set_waiting(5, 40);
         let _ = accounts.advance(at(200));
-        assert_eq!(accounts.client(1).size, 1, "of 7 it pays 7");
+        assert_eq!(accounts.client::<()>(1).size, 1, "of 7 it pays 7");
         let _ = accounts.advance(at(300));
         assert_eq!(sizes(&accounts), [8; 5]);
     }
@@ -933,7 +936,7 @@ mod tests {
             }
             let _ = accounts.advance(at(cycle * 100));
             // In the first cycle it loses three quarters of a permit. Then it asks for one and no more.
-            let size = accounts.client(4).size;
+            let size = accounts.client::<()>(4).size;
             assert_eq!(size, if cycle == 1 { 2 } else { 1 });
         }
     }
@@ -968,7 +971,7 @@ mod tests {
             let _ = ask(&mut accounts, 1, permits, cycle * 100);
             let _ = ask(&mut accounts, 2, 1, cycle * 100);
             let _ = accounts.advance(at(cycle * 100 + 100));
-            demands.push(accounts.client(1).demand);
+            demands.push(accounts.client::<()>(1).demand);
         }
         // 8, 10, 11.5, 8.6, 6.5
         assert_eq!(demands, [8, 10, 12, 9, 6]);
@@ -1112,14 +1115,14 @@ mod tests {
         assert_eq!(accounts.decide(1, 1, at(40)), wait(90));
         assert_eq!(accounts.peek(1, 0, at(40)), Decision::Pass);
         let _ = accounts.advance(at(130));
-        let client = accounts.client(1);
+        let client = accounts.client::<()>(1);
         assert_eq!((client.demand, client.used, client.size), (100, 40, 40));
         assert_eq!((client.refused, client.waiting), (0, 0));
         assert_eq!((client.requests_passed, client.requests_refused), (0, 0));
         assert_eq!(accounts.decide(1, 1, at(130)), wait(100));
         let _ = accounts.advance(at(230));
         assert_eq!(
-            (accounts.client(1).demand, accounts.cycle().spent),
+            (accounts.client::<()>(1).demand, accounts.cycle().spent),
             (60, 20)
         );
         assert_eq!(ask(&mut accounts, 1, 30, 230), 20);
@@ -1145,7 +1148,7 @@ mod tests {
             accounts.set_waiting(slot, 40);
         }
         let _ = accounts.advance(at(200));
-        assert_eq!(accounts.client(1).size, 1, "of 9 it pays 9");
+        assert_eq!(accounts.client::<()>(1).size, 1, "of 9 it pays 9");
     }
 
     #[test]
@@ -1224,9 +1227,12 @@ mod tests {
         // It owes 30, and has overdrawn 25.
         accounts.refund(1, 24, Some(at(60)), at(130));
         accounts.refund(1, 12, Some(at(60)), at(130));
-        assert_eq!((accounts.client(1).used, accounts.client(1).size), (0, 0));
+        assert_eq!(
+            (accounts.client::<()>(1).used, accounts.client::<()>(1).size),
+            (0, 0)
+        );
         let _ = accounts.advance(at(230));
-        assert_eq!(accounts.client(1).size, 1, "of 9 it pays 9");
+        assert_eq!(accounts.client::<()>(1).size, 1, "of 9 it pays 9");
     }
 
     #[test]
@@ -1523,7 +1529,7 @@ mod tests {
 
         /// What was refunded did not pass.
         fn refund(&mut self, slot: u32) {
-            let used = self.accounts.client(slot).used;
+            let used = self.accounts.client::<()>(slot).used;
             let Some((when, cost, _)) = self.passed.last_mut() else {
                 return;
             };
@@ -1594,10 +1600,10 @@ mod tests {
             assert_eq!(self.accounts.cycle(), self.twin.cycle());
             for slot in slots {
                 let charged = ClientShare {
-                    requests_passed: self.accounts.client(*slot).requests_passed,
-                    ..self.twin.client(*slot)
+                    requests_passed: self.accounts.client::<()>(*slot).requests_passed,
+                    ..self.twin.client::<()>(*slot)
                 };
-                assert_eq!(self.accounts.client(*slot), charged);
+                assert_eq!(self.accounts.client::<()>(*slot), charged);
             }
         }
 
@@ -1614,7 +1620,7 @@ mod tests {
             let share = self.accounts.share();
             let capacity = u64::from(share.capacity());
             let slots = self.accounts.clients.order();
-            let clients = || slots.iter().map(|slot| self.accounts.client(*slot));
+            let clients = || slots.iter().map(|slot| self.accounts.client::<()>(*slot));
             let sized: u64 = clients().map(|client| u64::from(client.size)).sum();
             // What is refunded of a loan is in no size until the next division.
             assert!(sized <= capacity);

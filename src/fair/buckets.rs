@@ -243,11 +243,12 @@ impl RuleState for Buckets {
     }
 
     /// What a client has and has used, in a cycle since the limit is used.
-    fn client(&self, slot: u32) -> ClientShare {
+    fn client<K>(&self, slot: u32) -> ClientShare<K> {
         let mut client = *self.levels.client(slot);
         client.enter_cycle(self.borrowers.generation());
         let size = self.quota(slot).permits;
         ClientShare {
+            key: None,
             size,
             demand: client.demand,
             used: client.used,
@@ -589,7 +590,7 @@ mod tests {
         );
         assert_eq!(buckets.decide(1, 0, at(0)), Decision::Pass);
         assert_eq!(ask(&mut buckets, 1, 60, 500 * MILLI), 20);
-        let report = buckets.client(1);
+        let report = buckets.client::<()>(1);
         assert_eq!((report.size, report.used, report.refused), (40, 70, 50));
         assert_eq!((report.requests_passed, report.requests_refused), (70, 50));
     }
@@ -697,7 +698,7 @@ mod tests {
         let own = ClientTerms::new().with_own_share(true);
         assert_eq!(buckets.join(own), 2);
         assert!(buckets.slots().eq([1, OVERFLOW, 2]));
-        assert_eq!(buckets.client(OVERFLOW).size, 13);
+        assert_eq!(buckets.client::<()>(OVERFLOW).size, 13);
     }
 
     #[test]
@@ -721,7 +722,7 @@ mod tests {
         assert_eq!(buckets.pool, 5 * PERMIT);
         buckets.refund(OVERFLOW, 99, Some(at(0)), at(0));
         assert_eq!(buckets.pool, 10 * PERMIT);
-        assert_eq!(buckets.client(1).used, 5);
+        assert_eq!(buckets.client::<()>(1).used, 5);
     }
 
     #[test]
@@ -729,7 +730,7 @@ mod tests {
         let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 2);
         assert_eq!(ask(&mut buckets, 1, 40, 0), 30);
         let counts = |buckets: &Buckets| {
-            let report = buckets.client(1);
+            let report = buckets.client::<()>(1);
             (report.demand, report.used, report.refused, report.borrowed)
         };
         assert_eq!(counts(&buckets), (0, 30, 10, 10));
@@ -933,7 +934,7 @@ mod tests {
         let slot = buckets.join(weighing(2_000).with_own_share(true));
         assert_eq!(buckets.join(ClientTerms::new()), OVERFLOW);
         assert_eq!(
-            [slot, OVERFLOW].map(|slot| buckets.client(slot).size),
+            [slot, OVERFLOW].map(|slot| buckets.client::<()>(slot).size),
             [20, 80]
         );
         let [payments, rest] = [payments, rest].map(|asks| Arrivals::Even(1_000 * MILLI / asks));

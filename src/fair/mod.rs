@@ -133,7 +133,7 @@ mod divide;
 mod fair_share;
 mod guaranteed_share;
 mod levels;
-mod report;
+pub(crate) mod report;
 mod rule;
 mod wide;
 

@@ -84,8 +84,8 @@ pub(crate) trait RuleState: Clone + Send + 'static {
     /// Whether since the last call something let clients pass earlier than they were told. A change by the owner is not meant.
     fn lets_earlier(&mut self) -> bool;
 
-    /// What a client may use and has used.
-    fn client(&self, slot: u32) -> ClientShare;
+    /// What a client may use and has used. The owner knows its key.
+    fn client<K>(&self, slot: u32) -> ClientShare<K>;
 
     /// What a client has left, if there is no pause.
     fn status(&self, slot: u32, now: Tick) -> Status;

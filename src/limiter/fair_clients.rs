@@ -9,40 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::fair::{ClientTerms, FairShare, OVERFLOW, Rule, RuleState};
+use crate::fair::{ClientShare, ClientTerms, FairShare, OVERFLOW, Rule, RuleState};
 use crate::policy::{Decision, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 
 use super::as_key::AsKey;
 use super::limit::Stats;
-
-/// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits. With a guaranteed share a cycle is one
-/// since the limit is used.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct ClientShare<K> {
-    /// The client. `None` for all those together that are beyond the largest number of clients.
-    pub key: Option<K>,
-    /// What it may use in this cycle; of a guaranteed share, that share.
-    pub size: u32,
-    /// Its demand in the cycle before, or on average, with refused and waiting requests: its size follows from it.
-    pub demand: u32,
-    /// The permits that passed or were charged in this cycle, as far as the cycle had them.
-    pub used: u32,
-    /// What was refused in this cycle.
-    pub refused: u64,
-    /// What waits now.
-    pub waiting: u64,
-    /// By how much its size is below its default share; 0 of a guaranteed share.
-    pub lent: u32,
-    /// By how much its size is above its default share; of a guaranteed share, by how much it has used more.
-    pub borrowed: u32,
-    /// How many requests have passed since it is remembered.
-    pub requests_passed: u64,
-    /// How many requests were refused since it is remembered.
-    pub requests_refused: u64,
-}
 
 /// The cycle of a [`Fair`](super::Fair) limit that is under way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -491,19 +464,9 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     pub(super) fn shares(&mut self) -> Vec<ClientShare<K>> {
         self.enter();
         let share_of = |slot| {
-            let share = self.accounts.client(slot);
-            ClientShare {
-                key: self.clients[slot as usize].key.clone(),
-                size: share.size,
-                demand: share.demand,
-                used: share.used,
-                refused: share.refused,
-                waiting: share.waiting,
-                lent: share.lent,
-                borrowed: share.borrowed,
-                requests_passed: share.requests_passed,
-                requests_refused: share.requests_refused,
-            }
+            let mut share = self.accounts.client(slot);
+            share.key.clone_from(&self.clients[slot as usize].key);
+            share
         };
         self.accounts.slots().map(share_of).collect()
     }
