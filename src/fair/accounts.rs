@@ -127,6 +127,10 @@ impl RuleState for Accounts {
         slot
     }
 
+    fn excerpt(&self) -> Self {
+        self.clone()
+    }
+
     fn is_full(&self) -> bool {
         let most = self.share.max_clients() as usize;
         self.clients[OVERFLOW].is_known && self.clients.bounded >= most

@@ -10,7 +10,7 @@ use super::wide::{div_ceil, div_floor};
 /// A virtual clock rises by what flows into the pool, divided by the weight of the borrowers that compete. The *credit* of a borrower is
 /// its weight times that rise, less what it borrowed. A borrower competes for one to two generations of a cycle after it asked. The
 /// credit that it leaves unused goes to the others. Borrowers are two sums, one a generation, and never a list.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Borrowers {
     /// What each unit of weight has been credited with so far.
     clock: i128,

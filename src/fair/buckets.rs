@@ -23,7 +23,7 @@ const MOST_OWED: i128 = PERMIT << 32;
 const LOOKED_AT: usize = 64;
 
 /// The buckets of the clients of a [`GuaranteedShare`], and the pool.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Buckets {
     share: GuaranteedShare,
     now: Tick,
@@ -140,6 +140,17 @@ impl RuleState for Buckets {
             self.add(OVERFLOW, self.share.terms_of_others());
         }
         OVERFLOW
+    }
+
+    fn excerpt(&self) -> Self {
+        Self {
+            levels: self.levels.excerpt(),
+            free: Vec::new(),
+            forgotten: Vec::new(),
+            idle: VecDeque::new(),
+            weights: self.weights.clone(),
+            ..*self
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -1287,6 +1298,15 @@ mod tests {
         }
     }
 
+    /// A look at a client that is not known sees what it would have.
+    fn check_look(excerpt: &Buckets, seen: u32, buckets: &Buckets, slot: u32, now: Tick) {
+        assert_eq!(excerpt.status(seen, now), buckets.status(slot, now));
+        for cost in [1, 2, 5, 60] {
+            let looked = excerpt.peek(seen, cost, now);
+            assert_eq!(looked, buckets.peek(slot, cost, now));
+        }
+    }
+
     #[test]
     fn among_many_buckets_a_wait_is_told_in_a_few_steps_and_ends_in_time() {
         for seed in 0..20 {
@@ -1310,6 +1330,10 @@ mod tests {
             assert!(!model.clone().decide(1, cost, now - 1));
             assert!(model.decide(1, cost, now));
             assert!((1..100).contains(&steps), "{steps}");
+            let mut excerpt = buckets.excerpt();
+            let seen = excerpt.join(weighing(3));
+            let slot = buckets.join(weighing(3));
+            check_look(&excerpt, seen, &buckets, slot, at(now));
         }
     }
 
@@ -1422,11 +1446,15 @@ mod tests {
         fn join(&mut self) -> u32 {
             let is_own = self.random.u8(..3) == 0;
             let weight = [1, 2, 3, 700, 2_000][self.random.usize(..5)];
-            let slot = self.buckets.join(weighing(weight).with_own_share(is_own));
+            let terms = weighing(weight).with_own_share(is_own);
+            let mut excerpt = self.buckets.excerpt();
+            let seen = excerpt.join(terms);
+            let slot = self.buckets.join(terms);
             if !self.model.seats.contains_key(&slot) {
                 let weight = self.buckets.levels.weight_of(slot).try_into().unwrap();
                 self.model.join(slot, weight);
                 self.due.insert(slot, self.model.seats[&slot].level);
+                check_look(&excerpt, seen, &self.buckets, slot, at(self.now));
                 self.limit_due();
             }
             slot

@@ -76,6 +76,21 @@ impl<C: Copy + Default> Levels<C> {
         }
     }
 
+    /// What a new bucket depends on: the sums, the first bucket and those that fill first, in other slots.
+    pub(super) fn excerpt(&self) -> Self {
+        let (mut buckets, mut filling) = (vec![self.buckets[0]], BTreeSet::new());
+        for (at, slot) in self.filling.iter().take(SETTLED + FORESEEN + 1) {
+            let place = if *slot == 0 { 0 } else { buckets.len() };
+            buckets.extend(self.buckets.get(*slot as usize).filter(|_| place > 0));
+            filling.insert((*at, place.try_into().unwrap_or(0)));
+        }
+        Self {
+            buckets,
+            filling,
+            ..*self
+        }
+    }
+
     pub(super) const fn weight(&self) -> i128 {
         self.weight
     }

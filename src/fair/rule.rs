@@ -31,7 +31,7 @@ pub(crate) trait HasState: Sized {
 ///
 /// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
 /// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
-pub(crate) trait RuleState: Clone + Send + 'static {
+pub(crate) trait RuleState: Send + 'static {
     type Rule;
 
     fn new(share: Self::Rule, now: Tick) -> Self;
@@ -46,6 +46,9 @@ pub(crate) trait RuleState: Clone + Send + 'static {
 
     /// The slot of a client that has none: a new one, or [`OVERFLOW`](super::OVERFLOW) if there are too many clients.
     fn join(&mut self, terms: ClientTerms) -> u32;
+
+    /// What a new client depends on, to look at one that is not known.
+    fn excerpt(&self) -> Self;
 
     /// Whether a client without a share of its own would be counted into the overflow client, which is there already.
     fn is_full(&self) -> bool;

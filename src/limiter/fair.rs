@@ -108,8 +108,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 /// # Cost
 ///
 /// A decision is one short lock for all clients, and one look into a map. With a [`FairShare`] a new cycle goes through all clients, and
-/// so does a new client. With a guaranteed share a new client and a refund go through the clients that wait. A look at an unknown client
-/// copies the state of all, whatever the rule. Clients that all wait to borrow ask again when others were faster: with
+/// so does a new client; a look at an unknown one copies the state of all. With a guaranteed share a new client and a refund go through the
+/// clients that wait. Clients that all wait to borrow ask again when others were faster: with
 /// 100 of them a waiter is woken about 6 times until it passes, with 1,000 about 76 times.
 ///
 /// # What it cannot do

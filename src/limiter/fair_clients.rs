@@ -355,7 +355,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
         let Some((_, terms)) = self.newcomer(key) else {
             return look(&self.accounts, OVERFLOW);
         };
-        let mut accounts = self.accounts.clone();
+        let mut accounts = self.accounts.excerpt();
         let slot = accounts.join(terms);
         look(&accounts, slot)
     }
