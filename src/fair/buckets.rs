@@ -10,8 +10,9 @@ use super::clients::OVERFLOW;
 use super::divide::WHOLE;
 use super::fair_share::MOST_CLIENTS;
 use super::levels::{Levels, Need};
+use super::report::ClientShare;
 use super::wide::{div_ceil, div_floor, div_rem, mul_div};
-use super::{ClientShare, ClientTerms, GuaranteedShare, HasState, RuleState};
+use super::{ClientTerms, GuaranteedShare, HasState, RuleState};
 
 /// One permit. It is a multiple of 10,000 and of each weight up to 16, so that buckets reach whole permits at whole nanoseconds.
 const PERMIT: i128 = 2_882_880_000;

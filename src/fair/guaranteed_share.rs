@@ -33,7 +33,7 @@ use super::fair_share::{MOST_CLIENTS, within};
 /// At most C · T + S + B permits pass in a half-open window of T, wherever it begins, all clients together. C is the rate, S what all
 /// buckets hold and B what the pool holds: with the defaults C · T and 1.25 cycles of a capacity of 16 or more. If a client would hold
 /// less than [`least`](Self::try_with_least), S is larger: `least` for each client of the smallest weight, and in proportion for the
-/// others. Permits that are charged, or given back after others passed, come on top, and so may what a retune adds to a reserve.
+/// others. Permits that are charged, or given back after others passed, come on top.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[doc(alias("hierarchical token bucket", "HTB", "borrowing"))]
 pub struct GuaranteedShare {
@@ -120,7 +120,8 @@ impl GuaranteedShare {
     /// Sets the least that the bucket of a client holds, in permits. Default: 1.
     ///
     /// A bucket that holds less than the cost of a request guarantees nothing. Set it to the usual cost. A request of up to five times
-    /// this can pass however many clients there are.
+    /// this can pass however many clients there are. The bucket of the smallest weight holds it and the others more, by weight: a client
+    /// with 1 % of the rate deepens all buckets to at least 100 times this together.
     ///
     /// # Errors
     ///
@@ -152,6 +153,21 @@ impl GuaranteedShare {
         )
     }
 
+    /// Sets after how many cycles without a request a client is forgotten. Default: 10.
+    ///
+    /// A client is forgotten only while its bucket is full, so that it gains nothing by coming back. It loses its share: when it comes
+    /// back it starts with what the pool has, and its guarantee holds from its first full bucket on. One
+    /// [with its own share](ClientTerms::with_own_share) is never forgotten.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero.
+    pub const fn try_forgetting_after(mut self, idle_cycles: u32) -> Result<Self, OutOfRange> {
+        self.forgetting_after = idle_cycles;
+        let message = "a client is forgotten after at least 1 idle cycle";
+        within(self, idle_cycles, 1..=u32::MAX, "idle_cycles", message)
+    }
+
     /// Sets how many clients have a bucket of their own, beside those [with their own share](ClientTerms::with_own_share). Default: 1,000.
     /// All others together are one more client, so that invented names gain no capacity.
     ///
@@ -162,20 +178,6 @@ impl GuaranteedShare {
         self.max_clients = max_clients;
         let message = "a guaranteed share has at most 10000000 clients";
         within(self, max_clients, 0..=MOST_CLIENTS, "max_clients", message)
-    }
-
-    /// Sets after how many cycles without a request a client is forgotten. Default: 10.
-    ///
-    /// A client is forgotten only while its bucket is full, so that it gains nothing by coming back. It loses its share: when it comes
-    /// back it starts with what the pool has, and its guarantee holds from its first full bucket on.
-    ///
-    /// # Errors
-    ///
-    /// If it is zero.
-    pub const fn try_forgetting_after(mut self, idle_cycles: u32) -> Result<Self, OutOfRange> {
-        self.forgetting_after = idle_cycles;
-        let message = "a client is forgotten after at least 1 idle cycle";
-        within(self, idle_cycles, 1..=u32::MAX, "idle_cycles", message)
     }
 
     /// The permits of a cycle.

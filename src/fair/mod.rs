@@ -142,6 +142,5 @@ pub(crate) use clients::OVERFLOW;
 pub use divide::divide;
 pub use fair_share::{FairShare, Newcomers};
 pub use guaranteed_share::GuaranteedShare;
-pub(crate) use report::{ClientShare, Cycle};
 pub use rule::Rule;
 pub(crate) use rule::{HasState, RuleState};

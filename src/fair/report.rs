@@ -1,4 +1,4 @@
-use crate::time::Tick;
+use core::time::Duration;
 
 /// What one client of a [`Fair`](crate::limiter::Fair) limit may use and has used in this cycle, in permits. With a guaranteed share a cycle is one
 /// since the limit is used.
@@ -27,17 +27,18 @@ pub struct ClientShare<K> {
     pub requests_refused: u64,
 }
 
-/// The cycle that runs.
+/// The cycle of a [`Fair`](crate::limiter::Fair) limit that is under way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Cycle {
-    /// How many cycles were before it. Cycles without a request count.
-    pub(crate) number: u64,
-    /// When it began.
-    pub(crate) start: Tick,
-    /// When it ends, unless a newcomer ends it before.
-    pub(crate) end: Tick,
+#[non_exhaustive]
+pub struct FairCycle {
+    /// How many cycles were before it, those without a request included.
+    pub number: u64,
     /// The permits of a cycle.
-    pub(crate) capacity: u32,
+    pub capacity: u32,
     /// How many of them are spent.
-    pub(crate) spent: u32,
+    pub spent: u32,
+    /// How long ago it began.
+    pub began_ago: Duration,
+    /// When it ends, unless a new client ends it before.
+    pub ends_in: Duration,
 }

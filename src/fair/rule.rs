@@ -3,7 +3,8 @@ use core::fmt;
 use crate::policy::{Decision, Status};
 use crate::time::Tick;
 
-use super::{ClientShare, ClientTerms, FairShare, GuaranteedShare};
+use super::report::ClientShare;
+use super::{ClientTerms, FairShare, GuaranteedShare};
 
 /// A rule by which clients share a capacity: a [`FairShare`] or a [`GuaranteedShare`]. The trait is sealed.
 ///

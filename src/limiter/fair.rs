@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
-use crate::fair::{ClientShare, ClientTerms, FairShare, GuaranteedShare, Rule};
+use crate::fair::report::{ClientShare, FairCycle};
+use crate::fair::{ClientTerms, FairShare, GuaranteedShare, Rule};
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
 use crate::time::{OutOfRange, Resolution, or_panic};
@@ -16,7 +17,7 @@ use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
-use super::fair_clients::{Account, ClientQueue, FairClients, FairCycle, Reply, lock};
+use super::fair_clients::{Account, ClientQueue, FairClients, Reply, lock};
 use super::future::Obeying;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};

@@ -9,29 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::fair::{ClientShare, ClientTerms, FairShare, OVERFLOW, Rule, RuleState};
+use crate::fair::report::{ClientShare, FairCycle};
+use crate::fair::{ClientTerms, FairShare, OVERFLOW, Rule, RuleState};
 use crate::policy::{Decision, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 
 use super::as_key::AsKey;
 use super::limit::Stats;
-
-/// The cycle of a [`Fair`](super::Fair) limit that is under way.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct FairCycle {
-    /// How many cycles were before it, those without a request included.
-    pub number: u64,
-    /// The permits of a cycle.
-    pub capacity: u32,
-    /// How many of them are spent.
-    pub spent: u32,
-    /// How long ago it began.
-    pub began_ago: Duration,
-    /// When it ends, unless a new client ends it before.
-    pub ends_in: Duration,
-}
 
 /// The wait queue of one client. It is locked before the clients are, never while they are.
 pub(super) type ClientQueue<K, R> = WaitQueue<Account<K, R>>;
@@ -498,14 +483,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
 impl<K: Hash + Eq + Clone> FairClients<K, FairShare> {
     pub(super) fn cycle(&mut self) -> FairCycle {
         let now = self.enter();
-        let cycle = self.accounts.cycle();
-        FairCycle {
-            number: cycle.number,
-            capacity: cycle.capacity,
-            spent: cycle.spent,
-            began_ago: now.since(cycle.start),
-            ends_in: cycle.end.since(now),
-        }
+        self.accounts.cycle(now)
     }
 }
 
