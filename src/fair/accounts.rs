@@ -7,7 +7,8 @@ use crate::time::Tick;
 
 use super::client::Client;
 use super::clients::{Clients, OVERFLOW};
-use super::{ClientShare, ClientTerms, Cycle, FairShare, HasState, Newcomers, RuleState};
+use super::report::{ClientShare, FairCycle};
+use super::{ClientTerms, FairShare, HasState, Newcomers, RuleState};
 
 /// How many clients may be sized anew in a cycle because of newcomers and large requests, before each costs decisions.
 const WORK: u64 = 1 << 19;
@@ -125,6 +126,10 @@ impl RuleState for Accounts {
             self.clients.size_without_dividing(slot, &self.share);
         }
         slot
+    }
+
+    fn excerpt(&self) -> Self {
+        self.clone()
     }
 
     fn is_full(&self) -> bool {
@@ -258,9 +263,10 @@ impl RuleState for Accounts {
         self.clients.fit(self.unspent(), false);
     }
 
-    fn client(&self, slot: u32) -> ClientShare {
+    fn client<K>(&self, slot: u32) -> ClientShare<K> {
         let client = &self.clients[slot];
         ClientShare {
+            key: None,
             size: client.size,
             demand: client.demand,
             used: client.used,
@@ -288,20 +294,20 @@ impl RuleState for Accounts {
     }
 
     /// The oldest first.
-    fn slots(&self) -> &[u32] {
-        self.clients.order()
+    fn slots(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.clients.order().iter().copied()
     }
 }
 
 impl Accounts {
     /// The cycle that runs.
-    pub(crate) fn cycle(&self) -> Cycle {
-        Cycle {
+    pub(crate) fn cycle(&self, now: Tick) -> FairCycle {
+        FairCycle {
             number: self.number,
-            start: self.start,
-            end: self.end(),
             capacity: self.share.capacity(),
             spent: self.spent,
+            began_ago: now.since(self.start),
+            ends_in: self.end().since(now),
         }
     }
 
@@ -529,8 +535,10 @@ mod tests {
     }
 
     fn sizes(accounts: &Accounts) -> Vec<u32> {
-        let slots = accounts.slots().iter();
-        slots.map(|slot| accounts.client(*slot).size).collect()
+        let slots = accounts.clients.order().iter();
+        slots
+            .map(|slot| accounts.client::<()>(*slot).size)
+            .collect()
     }
 
     #[test]
@@ -562,7 +570,7 @@ mod tests {
         );
         assert_eq!(accounts.decide(1, 0, at(30)), Decision::Pass);
         assert_eq!(ask(&mut accounts, 1, 60, 100), 40);
-        let report = accounts.client(1);
+        let report = accounts.client::<()>(1);
         assert_eq!((report.demand, report.used, report.refused), (60, 40, 20));
         assert_eq!((report.requests_passed, report.requests_refused), (80, 40));
     }
@@ -571,22 +579,16 @@ mod tests {
     fn a_cycle_begins_with_the_first_request_after_an_idle_one() {
         let mut accounts = accounts(RULE, 1);
         assert_eq!(ask(&mut accounts, 1, 1, 30), 1);
-        assert_eq!(
-            (accounts.cycle().start, accounts.cycle().end),
-            (at(30), at(130))
-        );
+        assert_eq!((accounts.start, accounts.end()), (at(30), at(130)));
         assert_eq!(ask(&mut accounts, 1, 1, 229), 1);
-        assert_eq!(accounts.cycle().start, at(130), "requests keep coming");
+        assert_eq!(accounts.start, at(130), "requests keep coming");
         // The cycle from 230 on is idle, and a look at it changes nothing.
         let _ = accounts.advance(at(300));
         let _ = accounts.advance(at(340));
-        assert_eq!(accounts.cycle().start, at(330));
+        assert_eq!(accounts.start, at(330));
         assert_eq!(ask(&mut accounts, 1, 1, 345), 1);
-        assert_eq!(
-            (accounts.cycle().start, accounts.cycle().spent),
-            (at(345), 1)
-        );
-        assert_eq!(accounts.cycle().number, 3);
+        assert_eq!((accounts.start, accounts.spent), (at(345), 1));
+        assert_eq!(accounts.number, 3);
     }
 
     #[test]
@@ -595,20 +597,20 @@ mod tests {
         assert_eq!(ask(&mut accounts, 1, 40, 0), 20);
         accounts.set_waiting(1, 25);
         let _ = accounts.advance(at(550));
-        assert_eq!(accounts.cycle().start, at(500));
-        assert_eq!(accounts.client(1).demand, 25);
+        assert_eq!(accounts.start, at(500));
+        assert_eq!(accounts.client::<()>(1).demand, 25);
         assert_eq!(sizes(&accounts), [25, 15]);
         assert_eq!(accounts.decide(1, 1, at(550)), Decision::Pass);
-        assert_eq!(accounts.cycle().start, at(500));
+        assert_eq!(accounts.start, at(500));
         let _ = accounts.advance(at(5_050));
         assert_eq!(accounts.forgotten(), [2], "a client that waits is not idle");
         accounts.set_waiting(1, 24);
         assert_eq!(accounts.decide(1, 1, at(5_060)), Decision::Pass);
-        assert_eq!(accounts.cycle().start, at(5_000));
+        assert_eq!(accounts.start, at(5_000));
         accounts.set_waiting(1, 0);
         let _ = accounts.advance(at(5_250));
         assert_eq!(accounts.decide(1, 1, at(5_250)), Decision::Pass);
-        assert_eq!(accounts.cycle().start, at(5_250), "none waits any more");
+        assert_eq!(accounts.start, at(5_250), "none waits any more");
     }
 
     #[test]
@@ -624,7 +626,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, 3, 6, 2), 5);
         assert_eq!(accounts.join(ClientTerms::new()), 4);
         assert_eq!(ask(&mut accounts, 4, 1, 3), 0);
-        assert_eq!(accounts.cycle().spent, 40);
+        assert_eq!(accounts.spent, 40);
     }
 
     #[test]
@@ -635,8 +637,8 @@ mod tests {
         assert_eq!(accounts.join(ClientTerms::new()), 2);
         assert_eq!(accounts.peek(2, 1, at(30)), Decision::Pass);
         assert_eq!(ask(&mut accounts, 2, 30, 30), 20);
-        let cycle = accounts.cycle();
-        assert_eq!((cycle.start, cycle.end, cycle.number), (at(30), at(130), 1));
+        let cycle = (accounts.start, accounts.end(), accounts.number);
+        assert_eq!(cycle, (at(30), at(130), 1));
         assert_eq!(ask(&mut accounts, 1, 60, 31), 20);
         assert_eq!(accounts.join(ClientTerms::new()), 3);
         assert_eq!(ask(&mut accounts, 3, 30, 32), 0, "once is enough");
@@ -644,7 +646,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, 3, 40, 130), 13);
         assert_eq!(accounts.join(ClientTerms::new()), 4);
         assert_eq!(ask(&mut accounts, 4, 9, 131), 9);
-        assert_eq!(accounts.cycle().start, at(130), "it found its share");
+        assert_eq!(accounts.start, at(130), "it found its share");
     }
 
     #[test]
@@ -679,7 +681,7 @@ mod tests {
             }
             assert_eq!(accounts.join(ClientTerms::new()), newcomer);
             assert_eq!(ask(&mut accounts, newcomer, 1, start + 30), 1);
-            assert_eq!(accounts.cycle().start, at(start + 30));
+            assert_eq!(accounts.start, at(start + 30));
         }
     }
 
@@ -694,8 +696,8 @@ mod tests {
         assert_eq!(accounts.decide(2, 40, at(101)), Decision::Pass);
         assert_eq!(accounts.join(ClientTerms::new()), 4);
         assert_eq!(accounts.decide(4, 1, at(99)), Decision::Pass);
-        assert_eq!(accounts.cycle().start, at(100), "the clock went back");
-        let demands = [1, 2, 3].map(|slot| accounts.client(slot).demand);
+        assert_eq!(accounts.start, at(100), "the clock went back");
+        let demands = [1, 2, 3].map(|slot| accounts.client::<()>(slot).demand);
         assert_eq!(demands, [30, 40, 2]);
     }
 
@@ -719,7 +721,7 @@ mod tests {
             "one own and three unspent"
         );
         assert_eq!(ask(&mut accounts, 2, 12, 104), 0);
-        assert_eq!(accounts.cycle().spent, 40);
+        assert_eq!(accounts.spent, 40);
     }
 
     #[test]
@@ -790,12 +792,12 @@ mod tests {
             accounts.set_waiting(slot, 40);
         }
         let _ = accounts.advance(at(100));
-        assert_eq!(accounts.client(1).size, 0, "of 15 it pays 10");
+        assert_eq!(accounts.client::<()>(1).size, 0, "of 15 it pays 10");
         assert_eq!(accounts.join(ClientTerms::new()), 5);
         assert_eq!(sizes(&accounts), [0, 10, 10, 10, 10], "of 15 it pays 8");
         accounts.set_waiting(5, 40);
         let _ = accounts.advance(at(200));
-        assert_eq!(accounts.client(1).size, 1, "of 7 it pays 7");
+        assert_eq!(accounts.client::<()>(1).size, 1, "of 7 it pays 7");
         let _ = accounts.advance(at(300));
         assert_eq!(sizes(&accounts), [8; 5]);
     }
@@ -818,7 +820,7 @@ mod tests {
         assert_eq!(accounts.decide(1, 11, at(1)), wait(99), "not its first");
         assert_eq!(accounts.decide(2, 30, at(1)), Decision::Pass);
         assert_eq!(ask(&mut accounts, 3, 1, 2), 0);
-        assert_eq!(accounts.cycle().spent, 40);
+        assert_eq!(accounts.spent, 40);
     }
 
     #[test]
@@ -933,7 +935,7 @@ mod tests {
             }
             let _ = accounts.advance(at(cycle * 100));
             // In the first cycle it loses three quarters of a permit. Then it asks for one and no more.
-            let size = accounts.client(4).size;
+            let size = accounts.client::<()>(4).size;
             assert_eq!(size, if cycle == 1 { 2 } else { 1 });
         }
     }
@@ -968,7 +970,7 @@ mod tests {
             let _ = ask(&mut accounts, 1, permits, cycle * 100);
             let _ = ask(&mut accounts, 2, 1, cycle * 100);
             let _ = accounts.advance(at(cycle * 100 + 100));
-            demands.push(accounts.client(1).demand);
+            demands.push(accounts.client::<()>(1).demand);
         }
         // 8, 10, 11.5, 8.6, 6.5
         assert_eq!(demands, [8, 10, 12, 9, 6]);
@@ -985,14 +987,14 @@ mod tests {
         }
         assert_eq!(ask(&mut accounts, 3, 1, 400), 1);
         assert_eq!(accounts.forgotten(), [1]);
-        assert_eq!(accounts.slots(), [2, 3]);
+        assert_eq!(accounts.clients.order(), [2, 3]);
         assert_eq!(accounts.join(ClientTerms::new()), 1, "its slot is free");
-        assert_eq!(accounts.slots(), [2, 3, 1], "by age");
+        assert_eq!(accounts.clients.order(), [2, 3, 1], "by age");
 
         accounts.set_waiting(2, 0);
         let _ = accounts.advance(at(u64::MAX / 2));
         assert_eq!(accounts.forgotten(), [2, 3, 1]);
-        assert!(accounts.slots().is_empty());
+        assert!(accounts.clients.order().is_empty());
     }
 
     #[test]
@@ -1004,7 +1006,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, OVERFLOW, 20, 0), 10);
         let _ = accounts.advance(at(2_000));
         assert_eq!(accounts.forgotten(), [1, 2, 3]);
-        assert!(accounts.slots().is_empty());
+        assert!(accounts.clients.order().is_empty());
     }
 
     #[test]
@@ -1051,7 +1053,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, 2, 1, 50), 1);
         let _ = accounts.advance(at(100));
         assert_eq!(accounts.forgotten(), [2], "the oldest stays");
-        assert_eq!(accounts.slots(), [1, 3, 4]);
+        assert_eq!(accounts.clients.order(), [1, 3, 4]);
         assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
         accounts.set_waiting(4, 0);
         let _ = accounts.advance(at(200));
@@ -1092,7 +1094,7 @@ mod tests {
         let mut accounts = accounts(RULE, 4);
         assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
         accounts.refund(1, 25, None, at(1));
-        assert_eq!(accounts.cycle().spent, 0);
+        assert_eq!(accounts.spent, 0);
         assert_eq!(sizes(&accounts), [10, 5, 5, 5]);
         for slot in 1..=4 {
             assert_eq!(ask(&mut accounts, slot, 11, 2), 10, "15 are in no size");
@@ -1100,28 +1102,25 @@ mod tests {
         let _ = accounts.advance(at(100));
         assert_eq!(sizes(&accounts), [10; 4]);
         accounts.refund(1, u32::MAX, None, at(101));
-        assert_eq!(accounts.cycle().spent, 0);
+        assert_eq!(accounts.spent, 0);
     }
 
     #[test]
     fn what_is_charged_above_the_capacity_is_spent_in_later_cycles() {
         let mut accounts = accounts(RULE, 1);
         accounts.charge(1, 100, at(30));
-        let cycle = accounts.cycle();
-        assert_eq!((cycle.start, cycle.spent), (at(30), 40), "it is a request");
+        let cycle = (accounts.start, accounts.spent);
+        assert_eq!(cycle, (at(30), 40), "it is a request");
         assert_eq!(accounts.decide(1, 1, at(40)), wait(90));
         assert_eq!(accounts.peek(1, 0, at(40)), Decision::Pass);
         let _ = accounts.advance(at(130));
-        let client = accounts.client(1);
+        let client = accounts.client::<()>(1);
         assert_eq!((client.demand, client.used, client.size), (100, 40, 40));
         assert_eq!((client.refused, client.waiting), (0, 0));
         assert_eq!((client.requests_passed, client.requests_refused), (0, 0));
         assert_eq!(accounts.decide(1, 1, at(130)), wait(100));
         let _ = accounts.advance(at(230));
-        assert_eq!(
-            (accounts.client(1).demand, accounts.cycle().spent),
-            (60, 20)
-        );
+        assert_eq!((accounts.client::<()>(1).demand, accounts.spent), (60, 20));
         assert_eq!(ask(&mut accounts, 1, 30, 230), 20);
         assert_eq!(ask(&mut accounts, 1, 50, 330), 40);
     }
@@ -1145,7 +1144,7 @@ mod tests {
             accounts.set_waiting(slot, 40);
         }
         let _ = accounts.advance(at(200));
-        assert_eq!(accounts.client(1).size, 1, "of 9 it pays 9");
+        assert_eq!(accounts.client::<()>(1).size, 1, "of 9 it pays 9");
     }
 
     #[test]
@@ -1200,12 +1199,12 @@ mod tests {
         accounts.charge(1, 50, at(0));
         accounts.refund(1, 9, None, at(1));
         assert_eq!(accounts.decide(1, 1, at(1)), wait(99));
-        assert_eq!(accounts.cycle().spent, 40);
+        assert_eq!(accounts.spent, 40);
         accounts.refund(1, 3, None, at(2));
-        assert_eq!(accounts.cycle().spent, 38);
+        assert_eq!(accounts.spent, 38);
         assert_eq!(ask(&mut accounts, 1, 9, 3), 2);
         let _ = accounts.advance(at(100));
-        assert_eq!(accounts.cycle().spent, 0);
+        assert_eq!(accounts.spent, 0);
     }
 
     #[test]
@@ -1213,9 +1212,9 @@ mod tests {
         let mut accounts = accounts(RULE, 4);
         assert_eq!(accounts.decide(1, 25, at(30)), Decision::Pass);
         accounts.refund(1, 20, Some(at(30)), at(50));
-        assert_eq!(accounts.cycle().spent, 5);
+        assert_eq!(accounts.spent, 5);
         accounts.refund(1, 5, Some(at(29)), at(50));
-        assert_eq!(accounts.cycle().spent, 5, "spent before the cycle");
+        assert_eq!(accounts.spent, 5, "spent before the cycle");
         accounts.charge(1, 60, at(60));
         for slot in 1..=4 {
             accounts.set_waiting(slot, 40);
@@ -1224,9 +1223,12 @@ mod tests {
         // It owes 30, and has overdrawn 25.
         accounts.refund(1, 24, Some(at(60)), at(130));
         accounts.refund(1, 12, Some(at(60)), at(130));
-        assert_eq!((accounts.client(1).used, accounts.client(1).size), (0, 0));
+        assert_eq!(
+            (accounts.client::<()>(1).used, accounts.client::<()>(1).size),
+            (0, 0)
+        );
         let _ = accounts.advance(at(230));
-        assert_eq!(accounts.client(1).size, 1, "of 9 it pays 9");
+        assert_eq!(accounts.client::<()>(1).size, 1, "of 9 it pays 9");
     }
 
     #[test]
@@ -1236,9 +1238,9 @@ mod tests {
             // It owes 20 and has overdrawn 190, and pays 20 in a cycle.
             accounts.charge(1, 230, at(0));
             let _ = accounts.advance(at(idle + 100));
-            assert_eq!(accounts.cycle().spent, left);
+            assert_eq!(accounts.spent, left);
             let known = if left > 0 { &[1][..] } else { &[] };
-            assert_eq!(accounts.slots(), known);
+            assert_eq!(accounts.clients.order(), known);
         }
     }
 
@@ -1297,7 +1299,7 @@ mod tests {
         let mut accounts = accounts(RULE, 1);
         accounts.charge(1, 0, at(30));
         assert_eq!(ask(&mut accounts, 1, 1, 50), 1);
-        assert_eq!(accounts.cycle().start, at(50));
+        assert_eq!(accounts.start, at(50));
     }
 
     #[test]
@@ -1306,7 +1308,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, 1, 10, 0), 10);
         let larger = FairShare::new(80, CYCLE * 2);
         accounts.retune(larger, at(10));
-        assert_eq!(accounts.cycle().end, at(200));
+        assert_eq!(accounts.end(), at(200));
         assert_eq!(ask(&mut accounts, 1, 99, 11), 10);
         accounts.retune(FairShare::new(8, CYCLE), at(20));
         for slot in 1..=4 {
@@ -1349,11 +1351,11 @@ mod tests {
         for share in [RULE, RULE.with_pacing(true)] {
             let mut accounts = accounts(share, 1);
             assert!(ask(&mut accounts, 1, 99, 500) > 0);
-            let spent = accounts.cycle().spent;
+            let spent = accounts.spent;
             for now in [499, 100, 0] {
                 let _ = ask(&mut accounts, 1, 99, now);
-                assert!(accounts.cycle().spent <= 40);
-                assert!(accounts.cycle().spent == spent || spent < 40);
+                assert!(accounts.spent <= 40);
+                assert!(accounts.spent == spent || spent < 40);
             }
         }
     }
@@ -1452,7 +1454,7 @@ mod tests {
         }
 
         fn note_spent(&mut self) {
-            let cycle = self.accounts.cycle();
+            let cycle = &self.accounts;
             if self.spent.1 != cycle.number {
                 self.spent.0 += u64::from(self.spent.2);
             }
@@ -1465,7 +1467,7 @@ mod tests {
             self.now += self.random.u64(..=ahead);
             let mut now = self.now;
             if self.skips_no_cycle {
-                now = now.min(self.accounts.cycle().end.as_nanos());
+                now = now.min(self.accounts.end().as_nanos());
             }
             loop {
                 if self.on_both(|accounts| accounts.advance(at(now))) {
@@ -1478,7 +1480,7 @@ mod tests {
             }
             self.on_both(Accounts::forgotten);
             self.check_sizes();
-            let slots = self.accounts.slots();
+            let slots = self.accounts.clients.order();
             let slot = if slots.is_empty() || self.random.u8(..8) == 0 {
                 let weight = self.random.u32(1..4);
                 let terms = ClientTerms::new().try_with_weight(weight).unwrap();
@@ -1508,22 +1510,22 @@ mod tests {
             let capacity = self.accounts.share().capacity();
             let most = [capacity / 10, capacity, 3 * capacity][self.random.usize(..3)];
             let cost = self.random.u32(..=most);
-            let before = self.accounts.cycle().spent;
+            let before = self.accounts.spent;
             let now = at(self.now);
             self.on_both(|accounts| accounts.charge(slot, cost, now));
             self.used += u64::from(cost);
-            let spent = self.accounts.cycle().spent - before;
+            let spent = self.accounts.spent - before;
             assert_eq!(spent, cost.min(capacity - before));
             if spent < cost {
                 let decision = self.accounts.peek(slot, 1, at(self.now));
-                let end = self.accounts.cycle().end.as_nanos();
+                let end = self.accounts.end().as_nanos();
                 assert_eq!(decision, wait(end.saturating_sub(self.now).max(1)));
             }
         }
 
         /// What was refunded did not pass.
         fn refund(&mut self, slot: u32) {
-            let used = self.accounts.client(slot).used;
+            let used = self.accounts.client::<()>(slot).used;
             let Some((when, cost, _)) = self.passed.last_mut() else {
                 return;
             };
@@ -1551,7 +1553,7 @@ mod tests {
             let before = self.accounts.number;
             let decision = self.accounts.decide(slot, cost, now);
             self.note_spent();
-            let (number, end) = (self.accounts.number, self.accounts.cycle().end);
+            let (number, end) = (self.accounts.number, self.accounts.end());
             if decision.is_pass() && number == before {
                 self.twin.charge(slot, cost, now);
             } else {
@@ -1577,7 +1579,7 @@ mod tests {
         /// Whatever was used is spent in one cycle, and in no two; or a client still has it overdrawn. In a cycle that is skipped, and
         /// with a fraction of a permit that is not carried, a client pays without spending.
         fn check_nothing_is_lost(&self) {
-            let slots = self.accounts.slots().iter();
+            let slots = self.accounts.clients.order().iter();
             let overdrawn =
                 slots.map(|slot| self.accounts.clients[*slot].overdrawn.div_ceil(1 << 32));
             let known = self.spent.0 + u64::from(self.spent.2) + overdrawn.sum::<u64>();
@@ -1589,21 +1591,24 @@ mod tests {
 
         /// What would pass may as well be charged.
         fn check_twin(&self) {
-            let slots = self.accounts.slots();
-            assert_eq!(slots, self.twin.slots());
-            assert_eq!(self.accounts.cycle(), self.twin.cycle());
+            let slots = self.accounts.clients.order();
+            assert_eq!(slots, self.twin.clients.order());
+            assert_eq!(
+                self.accounts.cycle(at(self.now)),
+                self.twin.cycle(at(self.now))
+            );
             for slot in slots {
                 let charged = ClientShare {
-                    requests_passed: self.accounts.client(*slot).requests_passed,
-                    ..self.twin.client(*slot)
+                    requests_passed: self.accounts.client::<()>(*slot).requests_passed,
+                    ..self.twin.client::<()>(*slot)
                 };
-                assert_eq!(self.accounts.client(*slot), charged);
+                assert_eq!(self.accounts.client::<()>(*slot), charged);
             }
         }
 
         /// In the next cycle a client has what it asked for, up to its default share, but for what it owes.
         fn check_shares(&self) {
-            for slot in self.accounts.slots() {
+            for slot in self.accounts.clients.order() {
                 let client = &self.accounts.clients[*slot];
                 let due = client.demand.min(client.default);
                 assert!(client.is_new || client.size + client.paying >= due);
@@ -1613,15 +1618,15 @@ mod tests {
         fn check_sizes(&self) {
             let share = self.accounts.share();
             let capacity = u64::from(share.capacity());
-            let slots = self.accounts.slots();
-            let clients = || slots.iter().map(|slot| self.accounts.client(*slot));
+            let slots = self.accounts.clients.order();
+            let clients = || slots.iter().map(|slot| self.accounts.client::<()>(*slot));
             let sized: u64 = clients().map(|client| u64::from(client.size)).sum();
             // What is refunded of a loan is in no size until the next division.
             assert!(sized <= capacity);
             assert!(self.has_refunds || slots.is_empty() || sized == capacity);
             assert!(clients().all(|client| client.used <= client.size));
             let used: u32 = clients().map(|client| client.used).sum();
-            assert_eq!(used, self.accounts.cycle().spent);
+            assert_eq!(used, self.accounts.spent);
             let to_take_back =
                 clients().map(|client| client.borrowed.min(client.size - client.used));
             let sum: u64 = to_take_back.map(u64::from).sum();

@@ -10,7 +10,7 @@ use super::wide::{div_ceil, div_floor};
 /// A virtual clock rises by what flows into the pool, divided by the weight of the borrowers that compete. The *credit* of a borrower is
 /// its weight times that rise, less what it borrowed. A borrower competes for one to two generations of a cycle after it asked. The
 /// credit that it leaves unused goes to the others. Borrowers are two sums, one a generation, and never a list.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Borrowers {
     /// What each unit of weight has been credited with so far.
     clock: i128,
@@ -63,6 +63,11 @@ impl Borrowers {
         self.ends_at
     }
 
+    /// Another cycle: a shorter one ends earlier.
+    pub(super) fn retune(&mut self, now: Tick, cycle: Duration) {
+        self.ends_at = self.ends_at.min(now.after(cycle));
+    }
+
     /// Goes on to the generation of `now`.
     pub(super) fn advance(&mut self, now: Tick, cycle: Duration) {
         if now < self.ends_at {
@@ -95,14 +100,14 @@ impl Borrowers {
     }
 
     /// The weight of the others that compete.
-    pub(super) fn others(&self, borrower: &Borrower, weight: u32) -> i128 {
+    pub(super) fn others(&self, borrower: &Borrower, weight: i128) -> i128 {
         let own = if self.competes(borrower) { weight } else { 0 };
-        self.weight() - i128::from(own)
+        self.weight() - own
     }
 
     /// A new borrower has saved nothing, and an old one still owes what it owed.
-    pub(super) fn credit(&self, borrower: &Borrower, weight: u32) -> i128 {
-        let risen = i128::from(weight).saturating_mul(self.clock - borrower.as_of);
+    pub(super) fn credit(&self, borrower: &Borrower, weight: i128) -> i128 {
+        let risen = weight.saturating_mul(self.clock - borrower.as_of);
         let credit = borrower.credit.saturating_add(risen);
         if self.competes(borrower) {
             credit
@@ -112,38 +117,39 @@ impl Borrowers {
     }
 
     /// What has to flow into the pool until the credit of a borrower among others is not below zero, if it competes.
-    pub(super) fn missing(&self, borrower: &Borrower, weight: u32) -> i128 {
+    pub(super) fn missing(&self, borrower: &Borrower, weight: i128) -> i128 {
         let (credit, others) = (self.credit(borrower, weight), self.others(borrower, weight));
         if credit >= 0 || others == 0 {
             return 0;
         }
-        let steps = div_ceil(-credit, weight.into());
-        let all = others + i128::from(weight);
-        (steps * all - self.carry).max(1)
+        let steps = div_ceil(-credit, weight);
+        (steps * (others + weight) - self.carry).max(1)
     }
 
-    /// What a borrower may take at most by its credit: of what it has saved, what came in the last two generations, or `least`. One
+    /// What a borrower may take at most by its credit: of what it has saved, what came in the last two generations, or a `few`. One
     /// that is alone may have the whole `pool`.
-    pub(super) fn usable(&self, borrower: &Borrower, weight: u32, pool: i128, least: i128) -> i128 {
+    pub(super) fn usable(&self, borrower: &Borrower, weight: i128, pool: i128, few: i128) -> i128 {
         if self.others(borrower, weight) == 0 {
             return pool;
         }
-        let recent = i128::from(weight) * (self.clock - self.began[0]);
-        self.credit(borrower, weight).min(recent.max(least))
+        let recent = weight * (self.clock - self.began[0]);
+        self.credit(borrower, weight).min(recent.max(few))
     }
 
-    /// A borrower asks, and competes from now on. What it has saved beyond its `usable` credit goes to all.
-    pub(super) fn ask(&mut self, borrower: &mut Borrower, weight: u32, usable: i128) {
+    /// A borrower asks, and competes from now on. What it has saved beyond its `usable` credit goes to all, and is returned.
+    pub(super) fn ask(&mut self, borrower: &mut Borrower, weight: i128, usable: i128) -> i128 {
         let is_alone = self.others(borrower, weight) == 0;
         self.dismiss(borrower, weight);
         let excess = borrower.credit - usable;
         (borrower.credit, borrower.generation) = (usable, self.generation);
         let competing = self.recent_of(self.generation);
-        competing.weight += i128::from(weight);
+        competing.weight += weight;
         competing.credit += usable;
-        if !is_alone {
-            self.release(excess);
+        if is_alone {
+            return 0;
         }
+        self.release(excess);
+        excess
     }
 
     /// Counts what a borrower takes that has just asked.
@@ -153,11 +159,11 @@ impl Borrowers {
     }
 
     /// A borrower stops competing, and keeps its credit.
-    pub(super) fn dismiss(&mut self, borrower: &mut Borrower, weight: u32) {
+    pub(super) fn dismiss(&mut self, borrower: &mut Borrower, weight: i128) {
         let credit = self.credit(borrower, weight);
         if self.competes(borrower) {
             let competing = self.recent_of(borrower.generation);
-            competing.weight -= i128::from(weight);
+            competing.weight -= weight;
             competing.credit -= credit;
         }
         *borrower = Borrower {

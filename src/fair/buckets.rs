@@ -10,8 +10,9 @@ use super::clients::OVERFLOW;
 use super::divide::WHOLE;
 use super::fair_share::MOST_CLIENTS;
 use super::levels::{Levels, Need};
+use super::report::ClientShare;
 use super::wide::{div_ceil, div_floor, div_rem, mul_div};
-use super::{ClientShare, ClientTerms, GuaranteedShare, HasState, RuleState};
+use super::{ClientTerms, GuaranteedShare, HasState, RuleState};
 
 /// One permit. It is a multiple of 10,000 and of each weight up to 16, so that buckets reach whole permits at whole nanoseconds.
 const PERMIT: i128 = 2_882_880_000;
@@ -23,44 +24,33 @@ const MOST_OWED: i128 = PERMIT << 32;
 const LOOKED_AT: usize = 64;
 
 /// The buckets of the clients of a [`GuaranteedShare`], and the pool.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Buckets {
     share: GuaranteedShare,
     now: Tick,
     /// What is less than one unit, in parts of a cycle.
     rest: u128,
-    levels: Levels,
+    levels: Levels<Client>,
     pool: i128,
     borrowers: Borrowers,
     paused_until: Tick,
-    /// By slot.
-    clients: Vec<Client>,
-    /// The slots of known clients.
-    order: Vec<u32>,
     free: Vec<u32>,
     forgotten: Vec<u32>,
-    /// Whether one was forgotten since the owner asked.
-    has_forgotten: bool,
+    /// The credit that borrowers have left to others since the owner asked whether that lets clients pass earlier.
+    released: i128,
     /// All known clients, and since when each may be idle.
     idle: VecDeque<(Tick, u32)>,
     /// How many clients have each weight.
     weights: BTreeMap<u32, u32>,
-    /// The weight of clients with their own share.
-    own: u64,
     /// How many clients count against the bound.
     bounded: usize,
 }
 
-/// What is known of a client beside its bucket.
+/// What is known of a client beside its bucket. What a decision needs comes first.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 struct Client {
-    terms: ClientTerms,
-    is_known: bool,
-    /// Its place in `order`.
-    place: u32,
     asked_at: Tick,
-    waiting: u64,
-    borrower: Borrower,
     /// The counts of a cycle, and which one.
     cycle: u64,
     demand: u32,
@@ -68,6 +58,9 @@ struct Client {
     refused: u64,
     passed: u64,
     turned_away: u64,
+    waiting: u64,
+    borrower: Borrower,
+    has_own_share: bool,
 }
 
 impl HasState for GuaranteedShare {
@@ -86,18 +79,17 @@ impl RuleState for Buckets {
             pool: 0,
             borrowers: Borrowers::new(now, share.cycle()),
             paused_until: Tick::ZERO,
-            clients: vec![Client::default()],
-            order: Vec::new(),
             free: Vec::new(),
             forgotten: Vec::new(),
-            has_forgotten: false,
+            released: 0,
             idle: VecDeque::new(),
             weights: BTreeMap::new(),
-            own: 0,
             bounded: 0,
         };
         buckets.pool = buckets.most_pooled();
-        buckets.seat_others();
+        if share.reserve() > 0 {
+            buckets.add(OVERFLOW, share.terms_of_others());
+        }
         buckets
     }
 
@@ -115,9 +107,9 @@ impl RuleState for Buckets {
                 break;
             };
             self.idle.pop_front();
-            let client = &self.clients[slot as usize];
-            let keeps_seat = slot == OVERFLOW && self.share.reserve() > 0;
-            if !self.levels.is_full(slot) || client.waiting > 0 || keeps_seat {
+            let client = self.levels.client(slot);
+            let keeps_seat = client.waiting > 0 || client.has_own_share;
+            if keeps_seat || !self.levels.is_full(slot) {
                 self.idle.push_back((self.now, slot));
             } else if client.asked_at > since {
                 self.idle.push_back((client.asked_at, slot));
@@ -139,29 +131,41 @@ impl RuleState for Buckets {
     /// buckets of the others have no room for any more, and with what the pool has.
     fn join(&mut self, terms: ClientTerms) -> u32 {
         let has_room = terms.has_own_share() || self.bounded < self.share.max_clients() as usize;
-        if has_room && self.order.len() < MOST_CLIENTS as usize {
-            let unused = u32::try_from(self.clients.len()).unwrap_or(OVERFLOW);
+        if has_room && self.idle.len() < MOST_CLIENTS as usize {
+            let unused = u32::try_from(self.levels.len()).unwrap_or(OVERFLOW);
             let slot = self.free.pop().unwrap_or(unused);
             self.add(slot, terms);
             return slot;
         }
-        if !self.clients[OVERFLOW as usize].is_known {
+        if self.levels.weight_of(OVERFLOW) == 0 {
             self.add(OVERFLOW, self.share.terms_of_others());
         }
         OVERFLOW
     }
 
+    fn excerpt(&self) -> Self {
+        Self {
+            levels: self.levels.excerpt(),
+            free: Vec::new(),
+            forgotten: Vec::new(),
+            idle: VecDeque::new(),
+            weights: self.weights.clone(),
+            ..*self
+        }
+    }
+
     fn is_full(&self) -> bool {
         let most = self.share.max_clients() as usize;
-        self.clients[OVERFLOW as usize].is_known && self.bounded >= most
+        self.levels.weight_of(OVERFLOW) > 0 && self.bounded >= most
     }
 
     /// Goes on with other terms of a client. It keeps what it has, as far as its bucket still holds it.
     fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
-        if self.clients[slot as usize].terms != terms {
+        let has_own_share = self.levels.client(slot).has_own_share;
+        let is_same = has_own_share == terms.has_own_share();
+        if !is_same || self.levels.weight_of(slot) != terms.weight().into() {
             let level = self.exit(slot);
-            self.clients[slot as usize].terms = terms;
-            self.enter(slot, Some(level));
+            self.enter(slot, terms, Some(level));
         }
     }
 
@@ -174,7 +178,6 @@ impl RuleState for Buckets {
         let is_possible = units <= self.most_held(slot) && now >= self.paused_until;
         let borrowed = units - units.min(level);
         if !is_possible || borrowed > 0 && (!self.may_borrow(slot) || borrowed > self.pool) {
-            self.levels.sort_first();
             return self.refusal(slot, units, now);
         }
         self.take(slot, level - units, borrowed);
@@ -215,14 +218,14 @@ impl RuleState for Buckets {
     }
 
     fn set_waiting(&mut self, slot: u32, cost: u64) {
-        self.clients[slot as usize].waiting = cost;
+        self.levels.client_mut(slot).waiting = cost;
     }
 
     /// Takes permits back that passed and were not used, at whatever instant. What the bucket has no room for flows into the pool.
     fn refund(&mut self, slot: u32, permits: u32, _spent_at: Option<Tick>, now: Tick) {
         self.settle(None, now);
         self.pool += PERMIT * i128::from(permits);
-        if self.clients[slot as usize].is_known {
+        if self.levels.weight_of(slot) > 0 {
             self.pool += self.levels.settle(slot);
             let missing = self.levels.room(slot) - self.levels.level(slot);
             let returned = missing.min(PERMIT * i128::from(permits));
@@ -240,21 +243,24 @@ impl RuleState for Buckets {
     }
 
     /// Changes the parameters. What was spent stays spent, a client keeps what its bucket still holds, and buckets grow as the rate
-    /// gives. A larger reserve is full at once.
+    /// gives. The reserve stays.
     fn retune(&mut self, share: GuaranteedShare, now: Tick) {
         self.settle(None, now);
         let (old, new) = (self.share.cycle(), share.cycle());
         self.rest = mul_div(self.rest, new.as_nanos(), old.as_nanos()).0;
-        self.share = share;
-        self.seat_others();
+        self.share = share.with_reserve_of(&self.share);
+        self.borrowers.retune(self.now, new);
+        self.resize();
+        self.cut();
     }
 
     /// What a client has and has used, in a cycle since the limit is used.
-    fn client(&self, slot: u32) -> ClientShare {
-        let mut client = self.clients[slot as usize];
+    fn client<K>(&self, slot: u32) -> ClientShare<K> {
+        let mut client = *self.levels.client(slot);
         client.enter_cycle(self.borrowers.generation());
         let size = self.quota(slot).permits;
         ClientShare {
+            key: None,
             size,
             demand: client.demand,
             used: client.used,
@@ -268,13 +274,15 @@ impl RuleState for Buckets {
     }
 
     /// In no order.
-    fn slots(&self) -> &[u32] {
-        &self.order
+    fn slots(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.idle.iter().map(|(_, slot)| *slot)
     }
 
-    /// Since one is forgotten, the shares of the others are larger.
+    /// For each permit of credit once, since the owner then looks at all that wait.
     fn lets_earlier(&mut self) -> bool {
-        mem::take(&mut self.has_forgotten)
+        let is_enough = self.released >= PERMIT;
+        self.released = if is_enough { 0 } else { self.released };
+        is_enough
     }
 
     /// What a client has left, if there is no pause: it is unused when its bucket is full.
@@ -295,8 +303,8 @@ impl RuleState for Buckets {
 impl Buckets {
     /// The share of a client in a cycle, rounded down.
     fn quota(&self, slot: u32) -> Quota {
-        let weight = i128::from(self.clients[slot as usize].terms.weight());
-        let permits = i128::from(self.share.capacity()) * weight / self.levels.weight().max(1);
+        let capacity = i128::from(self.share.capacity());
+        let permits = capacity * self.levels.weight_of(slot) / self.levels.weight().max(1);
         Quota {
             permits: u32::try_from(permits).unwrap_or(u32::MAX),
             window: self.share.cycle(),
@@ -335,7 +343,7 @@ impl Buckets {
         }
         if let Some(slot) = client {
             self.pool = self.pool.saturating_add(self.levels.settle(slot));
-            self.clients[slot as usize].asked_at = self.now;
+            self.levels.client_mut(slot).asked_at = self.now;
         }
         self.cut();
         self.borrowers.release(self.pool - before);
@@ -372,40 +380,10 @@ impl Buckets {
         self.pool = self.pool.saturating_add(self.levels.overflow());
     }
 
-    /// Keeps full what no client has of the reserve. The pool pays, and gets what a client takes over.
-    fn keep_reserve(&mut self) {
-        let vacant = u64::from(self.share.reserve()).saturating_sub(self.own);
-        self.pool += self.levels.set_vacant(vacant.into());
-    }
-
-    /// Beside a reserve all others together are there from the start.
-    fn seat_others(&mut self) {
-        self.keep_reserve();
-        self.resize();
-        let terms = self.share.terms_of_others();
-        if self.clients[OVERFLOW as usize].is_known {
-            self.set_terms(OVERFLOW, terms);
-        } else if self.share.reserve() > 0 {
-            self.add(OVERFLOW, terms);
-        }
-        self.cut();
-    }
-
     fn add(&mut self, slot: u32, terms: ClientTerms) {
-        let client = Client {
-            terms,
-            is_known: true,
-            place: u32::try_from(self.order.len()).unwrap_or(u32::MAX),
-            asked_at: self.now,
-            ..Client::default()
-        };
-        match self.clients.get_mut(slot as usize) {
-            Some(old) => *old = client,
-            None => self.clients.push(client),
-        }
-        self.order.push(slot);
         self.idle.push_back((self.now, slot));
-        self.enter(slot, None);
+        self.enter(slot, terms, None);
+        self.levels.client_mut(slot).asked_at = self.now;
     }
 
     /// What a forgotten client had goes to the pool, and what that has no room for to the full buckets, which are to grow.
@@ -414,26 +392,18 @@ impl Buckets {
         self.resize();
         self.pool -= self.levels.grow(self.pool - self.most_pooled());
         self.cut();
-        let client = mem::take(&mut self.clients[slot as usize]);
-        self.order.swap_remove(client.place as usize);
-        if let Some(moved) = self.order.get(client.place as usize) {
-            self.clients[*moved as usize].place = client.place;
-        }
+        *self.levels.client_mut(slot) = Client::default();
         self.forgotten.push(slot);
-        self.has_forgotten = true;
+        // The shares of the others are larger.
+        self.released = PERMIT;
     }
 
     /// Counts the weight of a client in. Its bucket gets what it had, or if it is new, as much as the pool has.
-    fn enter(&mut self, slot: u32, had: Option<i128>) {
-        let terms = self.clients[slot as usize].terms;
-        if terms.has_own_share() {
-            self.own += u64::from(terms.weight());
-        } else if slot != OVERFLOW {
-            self.bounded += 1;
-        }
-        self.keep_reserve();
+    fn enter(&mut self, slot: u32, terms: ClientTerms, had: Option<i128>) {
+        self.bounded += usize::from(slot != OVERFLOW && !terms.has_own_share());
         *self.weights.entry(terms.weight()).or_default() += 1;
         self.levels.enter(slot, terms.weight());
+        self.levels.client_mut(slot).has_own_share = terms.has_own_share();
         self.resize();
         let has = had.unwrap_or_else(|| mem::take(&mut self.pool));
         let level = has.min(self.levels.room(slot));
@@ -445,21 +415,17 @@ impl Buckets {
     /// Counts the weight of a client out, and returns what its bucket has.
     fn exit(&mut self, slot: u32) -> i128 {
         self.pool += self.levels.settle(slot);
+        let weight = self.levels.weight_of(slot);
         let level = self.levels.exit(slot);
-        let client = &mut self.clients[slot as usize];
-        let weight = client.terms.weight();
+        let client = self.levels.client_mut(slot);
         self.borrowers.dismiss(&mut client.borrower, weight);
-        if client.terms.has_own_share() {
-            self.own -= u64::from(weight);
-        } else if slot != OVERFLOW {
-            self.bounded -= 1;
-        }
+        self.bounded -= usize::from(slot != OVERFLOW && !client.has_own_share);
+        let weight = u32::try_from(weight).unwrap_or(u32::MAX);
         let alike = self.weights.entry(weight).or_default();
         *alike -= 1;
         if *alike == 0 {
             self.weights.remove(&weight);
         }
-        self.keep_reserve();
         level
     }
 
@@ -469,26 +435,29 @@ impl Buckets {
     }
 
     fn usable(&self, slot: u32) -> i128 {
-        let client = &self.clients[slot as usize];
+        let (borrower, weight) = (
+            &self.levels.client(slot).borrower,
+            self.levels.weight_of(slot),
+        );
         let least = 4 * PERMIT * i128::from(self.share.least());
-        let weight = client.terms.weight();
-        (self.borrowers).usable(&client.borrower, weight, self.pool, least)
+        (self.borrowers).usable(borrower, weight, self.pool, least)
     }
 
     /// Whether a borrower is not ahead of the others, or the pool at least half full. The borrower competes from now on.
     fn may_borrow(&mut self, slot: u32) -> bool {
-        let usable = self.usable(slot);
-        let client = &mut self.clients[slot as usize];
-        let weight = client.terms.weight();
-        self.borrowers.ask(&mut client.borrower, weight, usable);
+        let (usable, weight) = (self.usable(slot), self.levels.weight_of(slot));
+        let borrower = &mut self.levels.client_mut(slot).borrower;
+        self.released += self.borrowers.ask(borrower, weight, usable);
         usable >= 0 || self.pool >= self.half_of_pool()
     }
 
     /// What the pool has to hold until a client may borrow, if no others ask.
     fn least_pooled(&self, slot: u32) -> i128 {
-        let client = &self.clients[slot as usize];
-        let weight = client.terms.weight();
-        match self.borrowers.missing(&client.borrower, weight) {
+        let (borrower, weight) = (
+            &self.levels.client(slot).borrower,
+            self.levels.weight_of(slot),
+        );
+        match self.borrowers.missing(borrower, weight) {
             0 => 0,
             missing => self.half_of_pool().min(self.pool + missing),
         }
@@ -498,7 +467,7 @@ impl Buckets {
     fn take(&mut self, slot: u32, level: i128, borrowed: i128) {
         if borrowed > 0 {
             self.pool -= borrowed;
-            let client = &mut self.clients[slot as usize];
+            let client = self.levels.client_mut(slot);
             self.borrowers.lend(&mut client.borrower, borrowed);
         }
         let level = (level + borrowed).max(-MOST_OWED);
@@ -507,7 +476,7 @@ impl Buckets {
 
     /// The counts of a client in the present cycle.
     fn counts(&mut self, slot: u32) -> &mut Client {
-        let client = &mut self.clients[slot as usize];
+        let client = self.levels.client_mut(slot);
         client.enter_cycle(self.borrowers.generation());
         client
     }
@@ -633,7 +602,7 @@ mod tests {
         );
         assert_eq!(buckets.decide(1, 0, at(0)), Decision::Pass);
         assert_eq!(ask(&mut buckets, 1, 60, 500 * MILLI), 20);
-        let report = buckets.client(1);
+        let report = buckets.client::<()>(1);
         assert_eq!((report.size, report.used, report.refused), (40, 70, 50));
         assert_eq!((report.requests_passed, report.requests_refused), (70, 50));
     }
@@ -722,7 +691,7 @@ mod tests {
         let mut forgotten = buckets.forgotten();
         forgotten.sort_unstable();
         assert_eq!(forgotten, [2, 3]);
-        assert!(buckets.slots().is_empty());
+        assert!(buckets.idle.is_empty());
         assert!([1, 2, 3].contains(&buckets.join(ClientTerms::new())));
         assert_eq!(buckets.pool, 10 * PERMIT, "what all had is there once");
     }
@@ -740,8 +709,8 @@ mod tests {
         assert_eq!(buckets.join(weighing(9)), OVERFLOW);
         let own = ClientTerms::new().with_own_share(true);
         assert_eq!(buckets.join(own), 2);
-        assert_eq!(buckets.slots(), [1, OVERFLOW, 2]);
-        assert_eq!(buckets.client(OVERFLOW).size, 13);
+        assert!(buckets.slots().eq([1, OVERFLOW, 2]));
+        assert_eq!(buckets.client::<()>(OVERFLOW).size, 13);
     }
 
     #[test]
@@ -765,7 +734,7 @@ mod tests {
         assert_eq!(buckets.pool, 5 * PERMIT);
         buckets.refund(OVERFLOW, 99, Some(at(0)), at(0));
         assert_eq!(buckets.pool, 10 * PERMIT);
-        assert_eq!(buckets.client(1).used, 5);
+        assert_eq!(buckets.client::<()>(1).used, 5);
     }
 
     #[test]
@@ -773,7 +742,7 @@ mod tests {
         let mut buckets = buckets(GuaranteedShare::new(40, SECOND), 2);
         assert_eq!(ask(&mut buckets, 1, 40, 0), 30);
         let counts = |buckets: &Buckets| {
-            let report = buckets.client(1);
+            let report = buckets.client::<()>(1);
             (report.demand, report.used, report.refused, report.borrowed)
         };
         assert_eq!(counts(&buckets), (0, 30, 10, 10));
@@ -931,6 +900,38 @@ mod tests {
     }
 
     #[test]
+    fn a_borrower_that_waits_is_told_of_the_credit_that_another_one_leaves() {
+        let mut buckets = buckets(GuaranteedShare::new(100, SECOND), 4);
+        assert_eq!(ask(&mut buckets, 3, 99, 0), 50, "its 25, and the pool");
+        assert_eq!(ask(&mut buckets, 2, 26, 0), 25, "it has a part of the pool");
+        let _ = buckets.advance(at(900 * MILLI));
+        assert_eq!(ask(&mut buckets, 2, 25, 1_400 * MILLI), 25);
+        let now = at(2_100 * MILLI);
+        let saver = |buckets: &mut Buckets, now| buckets.decide(2, 40, now).is_pass();
+        assert!(!saver(&mut buckets, at(1_400 * MILLI)), "and keeps it");
+        assert!(buckets.decide(1, 28, now).is_pass(), "3 from the pool");
+        assert!(buckets.decide(3, 47, now).is_pass(), "the rest of it");
+        assert_eq!(buckets.decide(1, 10, now), wait(330 * MILLI));
+        assert!(!buckets.lets_earlier());
+
+        assert!(
+            !saver(&mut buckets, now),
+            "it leaves what is old of its part"
+        );
+        assert!(buckets.lets_earlier() && !buckets.lets_earlier());
+        assert_eq!(buckets.peek(1, 10, now), wait(200 * MILLI));
+    }
+
+    #[test]
+    fn after_a_retune_to_a_shorter_cycle_borrowers_stop_competing_by_that() {
+        let minute = GuaranteedShare::new(6_000, 60 * SECOND);
+        let mut buckets = buckets(minute, 2);
+        buckets.retune(GuaranteedShare::new(100, SECOND), at(MILLI));
+        let _ = buckets.advance(at(1_001 * MILLI));
+        assert_eq!(buckets.borrowers.ends_at(), at(2_001 * MILLI));
+    }
+
+    #[test]
     fn a_borrower_alone_has_the_whole_pool() {
         let mut buckets = buckets(GuaranteedShare::new(1_000, SECOND), 10);
         let all = [(1, Arrivals::Even(MILLI / 10))];
@@ -945,7 +946,7 @@ mod tests {
         let slot = buckets.join(weighing(2_000).with_own_share(true));
         assert_eq!(buckets.join(ClientTerms::new()), OVERFLOW);
         assert_eq!(
-            [slot, OVERFLOW].map(|slot| buckets.client(slot).size),
+            [slot, OVERFLOW].map(|slot| buckets.client::<()>(slot).size),
             [20, 80]
         );
         let [payments, rest] = [payments, rest].map(|asks| Arrivals::Even(1_000 * MILLI / asks));
@@ -999,11 +1000,11 @@ mod tests {
     fn a_reserve_is_full_before_its_class_asks_at_all() {
         let share = GuaranteedShare::new(100, SECOND);
         let mut buckets = Buckets::new(share.try_with_reserve(2_000).unwrap(), at(0));
-        let flood = [(OVERFLOW, Arrivals::Even(MILLI))];
-        let _ = run(&mut buckets, &flood, 10_000 * MILLI);
         let payments = buckets.join(weighing(2_000).with_own_share(true));
-        assert_eq!(ask(&mut buckets, payments, 99, 10_000 * MILLI), 20);
-        let more = buckets.decide(payments, 1, at(10_000 * MILLI));
+        let flood = [(OVERFLOW, Arrivals::Even(MILLI))];
+        let _ = run(&mut buckets, &flood, 30_000 * MILLI);
+        assert_eq!(ask(&mut buckets, payments, 99, 30_000 * MILLI), 20);
+        let more = buckets.decide(payments, 1, at(30_000 * MILLI));
         assert!((40..=50).contains(&more.retry_in().unwrap().as_millis()));
     }
 
@@ -1028,7 +1029,6 @@ mod tests {
     #[derive(Clone, Copy)]
     struct Seat {
         weight: i128,
-        is_own: bool,
         level: i128,
         credit: i128,
         /// The generation in which it last wanted to borrow.
@@ -1052,9 +1052,7 @@ mod tests {
             };
             model.pool = model.pool_size() + model.all_buckets();
             if share.reserve() > 0 {
-                model.depth = model.target();
-                model.pool -= model.vacant() * model.depth;
-                model.join(OVERFLOW, 10_000 - share.reserve(), false);
+                model.join(OVERFLOW, 10_000 - share.reserve());
             }
             model
         }
@@ -1069,14 +1067,8 @@ mod tests {
             (all + 9_999) / 10_000
         }
 
-        fn vacant(&self) -> i128 {
-            let own = self.seats.values().filter(|seat| seat.is_own);
-            let own: i128 = own.map(|seat| seat.weight).sum();
-            (i128::from(self.share.reserve()) - own).max(0)
-        }
-
         fn weight(&self) -> i128 {
-            self.vacant() + self.seats.values().map(|seat| seat.weight).sum::<i128>()
+            self.seats.values().map(|seat| seat.weight).sum()
         }
 
         fn target(&self) -> i128 {
@@ -1090,7 +1082,6 @@ mod tests {
         /// The buckets shrink, if they have to, and what they have no room for flows out.
         fn shrink(&mut self) {
             let depth = self.depth.min(self.target());
-            self.pool += self.vacant() * (self.depth - depth);
             self.depth = depth;
             for seat in self.seats.values_mut() {
                 let over = (seat.level - seat.weight * depth).max(0);
@@ -1108,12 +1099,11 @@ mod tests {
             self.pool = self.pool.clamp(0, self.pool_size() + most);
         }
 
-        fn join(&mut self, slot: u32, weight: u32, is_own: bool) {
+        fn join(&mut self, slot: u32, weight: u32) {
             let weight = weight.into();
-            let (is_first, vacant) = (self.weight() == 0, self.vacant());
+            let is_first = self.seats.is_empty();
             let seat = Seat {
                 weight,
-                is_own,
                 level: 0,
                 credit: 0,
                 asked: 0,
@@ -1122,7 +1112,6 @@ mod tests {
             if is_first {
                 self.depth = self.target();
             } else {
-                self.pool += (vacant - self.vacant()) * self.depth;
                 self.shrink();
             }
             let room = weight * self.depth;
@@ -1133,7 +1122,6 @@ mod tests {
         }
 
         fn leave(&mut self, slot: u32) {
-            let vacant = self.vacant();
             let seat = self.seats.remove(&slot).unwrap();
             assert_eq!(
                 seat.level,
@@ -1141,12 +1129,11 @@ mod tests {
                 "only a full bucket is forgotten"
             );
             self.pool += seat.level;
-            self.pool += (vacant - self.vacant()) * self.depth;
             self.shrink();
-            let (full, target, depth) = (self.vacant(), self.target(), self.depth);
+            let (target, depth) = (self.target(), self.depth);
             let is_full = |seat: &Seat| seat.level == seat.weight * depth;
             let seats = self.seats.values().filter(|seat| is_full(seat));
-            let full = full + seats.map(|seat| seat.weight).sum::<i128>();
+            let full: i128 = seats.map(|seat| seat.weight).sum();
             if full > 0 {
                 let excess = (self.pool - self.pool_size()).max(0);
                 let growth = (excess / full).min(target - depth);
@@ -1194,7 +1181,6 @@ mod tests {
             } else {
                 steps = self.carry / weight;
                 self.carry %= weight;
-                self.pool += self.vacant() * (steps - (self.target() - self.depth).min(steps));
                 self.depth = self.target().min(self.depth + steps);
                 for seat in self.seats.values_mut() {
                     seat.level += seat.weight * steps;
@@ -1313,13 +1299,22 @@ mod tests {
         }
     }
 
+    /// A look at a client that is not known sees what it would have.
+    fn check_look(excerpt: &Buckets, seen: u32, buckets: &Buckets, slot: u32, now: Tick) {
+        assert_eq!(excerpt.status(seen, now), buckets.status(slot, now));
+        for cost in [1, 2, 5, 60] {
+            let looked = excerpt.peek(seen, cost, now);
+            assert_eq!(looked, buckets.peek(slot, cost, now));
+        }
+    }
+
     #[test]
     fn among_many_buckets_a_wait_is_told_in_a_few_steps_and_ends_in_time() {
         for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let share = GuaranteedShare::new(6_000, SECOND);
             let (mut buckets, mut model) = (buckets(share, 300), Model::new(share));
-            (1..=300).for_each(|slot| model.join(slot, 1, false));
+            (1..=300).for_each(|slot| model.join(slot, 1));
             for slot in 1..=300 {
                 // At least one permit is left of 20, but of the pool nothing.
                 let cost = if slot == 1 { 1_520 } else { random.u32(1..20) };
@@ -1336,6 +1331,10 @@ mod tests {
             assert!(!model.clone().decide(1, cost, now - 1));
             assert!(model.decide(1, cost, now));
             assert!((1..100).contains(&steps), "{steps}");
+            let mut excerpt = buckets.excerpt();
+            let seen = excerpt.join(weighing(3));
+            let slot = buckets.join(weighing(3));
+            check_look(&excerpt, seen, &buckets, slot, at(now));
         }
     }
 
@@ -1363,10 +1362,10 @@ mod tests {
                 share.try_with_max_clients(random.u32(..9)).unwrap()
             };
             let buckets = Buckets::new(share, at(0));
-            let slots = buckets.slots().iter();
+            let slots = buckets.slots();
             Self {
                 due: slots
-                    .map(|slot| (*slot, buckets.levels.level(*slot)))
+                    .map(|slot| (slot, buckets.levels.level(slot)))
                     .collect(),
                 buckets,
                 model: Model::new(share),
@@ -1398,7 +1397,7 @@ mod tests {
             let ahead = ahead[self.random.usize(..5).min(self.random.usize(..5))];
             self.now += self.random.u64(..=ahead);
             self.advance();
-            let slots = self.buckets.slots();
+            let slots: Vec<_> = self.buckets.slots().collect();
             let slot = if slots.is_empty() || self.random.u8(..9) == 0 {
                 self.join()
             } else {
@@ -1448,11 +1447,15 @@ mod tests {
         fn join(&mut self) -> u32 {
             let is_own = self.random.u8(..3) == 0;
             let weight = [1, 2, 3, 700, 2_000][self.random.usize(..5)];
-            let slot = self.buckets.join(weighing(weight).with_own_share(is_own));
+            let terms = weighing(weight).with_own_share(is_own);
+            let mut excerpt = self.buckets.excerpt();
+            let seen = excerpt.join(terms);
+            let slot = self.buckets.join(terms);
             if !self.model.seats.contains_key(&slot) {
-                let weight = self.buckets.clients[slot as usize].terms.weight();
-                self.model.join(slot, weight, is_own);
+                let weight = self.buckets.levels.weight_of(slot).try_into().unwrap();
+                self.model.join(slot, weight);
                 self.due.insert(slot, self.model.seats[&slot].level);
+                check_look(&excerpt, seen, &self.buckets, slot, at(self.now));
                 self.limit_due();
             }
             slot
@@ -1521,12 +1524,12 @@ mod tests {
         }
 
         fn set_weight(&mut self, slot: u32) {
-            let terms = self.buckets.clients[slot as usize].terms;
+            let is_own = self.buckets.levels.client(slot).has_own_share;
             let weight = self.random.u32(1..6);
             if self.model.share.reserve() > 0 || slot == OVERFLOW {
                 return;
             }
-            let terms = terms.try_with_weight(weight).unwrap();
+            let terms = weighing(weight).with_own_share(is_own);
             self.buckets.set_terms(slot, terms);
             self.model.set_weight(slot, weight);
             self.limit_due();
@@ -1578,11 +1581,8 @@ mod tests {
             assert_eq!(self.buckets.slots().len(), self.model.seats.len());
             for (slot, seat) in &self.model.seats {
                 assert_eq!(self.buckets.levels.level(*slot), seat.level);
-                let client = &self.buckets.clients[*slot as usize];
-                let credit = self
-                    .buckets
-                    .borrowers
-                    .credit(&client.borrower, client.terms.weight());
+                let client = self.buckets.levels.client(*slot);
+                let credit = self.buckets.borrowers.credit(&client.borrower, seat.weight);
                 if self.model.competes(seat) {
                     assert_eq!(credit, seat.credit);
                 }

@@ -122,7 +122,8 @@ impl ClientTerms {
     }
 
     /// Sets whether the client has a share of its own however many clients there are. It then does not count against
-    /// [`max_clients`](super::FairShare::try_with_max_clients). Default: `false`.
+    /// [`max_clients`](super::FairShare::try_with_max_clients), and by the rule of a [`GuaranteedShare`](super::GuaranteedShare) it is never
+    /// forgotten. Default: `false`.
     #[must_use]
     pub const fn with_own_share(mut self, has_own_share: bool) -> Self {
         self.has_own_share = has_own_share;

@@ -1,3 +1,4 @@
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::time::OutOfRange;
@@ -111,15 +112,9 @@ impl FairShare {
     ///
     /// If it is more than 10,000.
     pub const fn try_with_reservation(mut self, ten_thousandths: u32) -> Result<Self, OutOfRange> {
-        if ten_thousandths > WHOLE {
-            return Err(OutOfRange::new(
-                "ten_thousandths",
-                "a reservation is at most 10000 ten-thousandths",
-            )
-            .got_number(ten_thousandths as i64));
-        }
         self.reservation = ten_thousandths;
-        Ok(self)
+        let message = "a reservation is at most 10000 ten-thousandths";
+        within(self, ten_thousandths, 0..=WHOLE, "ten_thousandths", message)
     }
 
     /// Sets how what some clients leave is divided among the others. Default: [`Division::Proportional`].
@@ -144,15 +139,9 @@ impl FairShare {
     ///
     /// If it is more than 10,000,000.
     pub const fn try_with_max_clients(mut self, max_clients: u32) -> Result<Self, OutOfRange> {
-        if max_clients > MOST_CLIENTS {
-            return Err(OutOfRange::new(
-                "max_clients",
-                "a fair share has at most 10000000 clients",
-            )
-            .got_number(max_clients as i64));
-        }
         self.max_clients = max_clients;
-        Ok(self)
+        let message = "a fair share has at most 10000000 clients";
+        within(self, max_clients, 0..=MOST_CLIENTS, "max_clients", message)
     }
 
     /// Sets after how many cycles without a request a client is forgotten. Default: 10. Until then its default share is kept for it,
@@ -162,14 +151,9 @@ impl FairShare {
     ///
     /// If it is zero.
     pub const fn try_forgetting_after(mut self, idle_cycles: u32) -> Result<Self, OutOfRange> {
-        if idle_cycles == 0 {
-            return Err(OutOfRange::new(
-                "idle_cycles",
-                "a client is forgotten after at least 1 idle cycle, got 0",
-            ));
-        }
         self.forgetting_after = idle_cycles;
-        Ok(self)
+        let message = "a client is forgotten after at least 1 idle cycle";
+        within(self, idle_cycles, 1..=u32::MAX, "idle_cycles", message)
     }
 
     /// Sets whether the fraction that a client loses when its size becomes a whole number counts for it in the next cycle. Default:
@@ -192,20 +176,9 @@ impl FairShare {
     ///
     /// If it is not from 1 to 100.
     pub const fn try_with_smoothing(mut self, cycles: u32) -> Result<Self, OutOfRange> {
-        if cycles == 0 {
-            return Err(OutOfRange::new(
-                "cycles",
-                "demand is averaged over at least 1 cycle, got 0",
-            ));
-        }
-        if cycles > 100 {
-            return Err(
-                OutOfRange::new("cycles", "demand is averaged over at most 100 cycles")
-                    .got_number(cycles as i64),
-            );
-        }
         self.smoothing = cycles;
-        Ok(self)
+        let message = "demand is averaged over 1 to 100 cycles";
+        within(self, cycles, 1..=100, "cycles", message)
     }
 
     /// Sets whether the permits of a client are spread over the cycle. Default: `false`.
@@ -286,6 +259,20 @@ impl FairShare {
     pub fn divide(&self, claims: &[Claim]) -> Vec<u32> {
         divide_whole(self.capacity, claims, self.reservation, self.division)
     }
+}
+
+/// `share`, if the value of this parameter is in its range.
+pub(super) const fn within<S: Copy>(
+    share: S,
+    value: u32,
+    range: RangeInclusive<u32>,
+    parameter: &'static str,
+    message: &'static str,
+) -> Result<S, OutOfRange> {
+    if *range.start() <= value && value <= *range.end() {
+        return Ok(share);
+    }
+    Err(OutOfRange::new(parameter, message).got_number(value as i64))
 }
 
 /// Up to here the sums of a division are exact in 128 bits.

@@ -4,7 +4,7 @@ use crate::time::OutOfRange;
 
 use super::ClientTerms;
 use super::divide::WHOLE;
-use super::fair_share::MOST_CLIENTS;
+use super::fair_share::{MOST_CLIENTS, within};
 
 /// The parameters of a rate of which each client has a guaranteed share, while others borrow what it does not use.
 ///
@@ -33,7 +33,7 @@ use super::fair_share::MOST_CLIENTS;
 /// At most C · T + S + B permits pass in a half-open window of T, wherever it begins, all clients together. C is the rate, S what all
 /// buckets hold and B what the pool holds: with the defaults C · T and 1.25 cycles of a capacity of 16 or more. If a client would hold
 /// less than [`least`](Self::try_with_least), S is larger: `least` for each client of the smallest weight, and in proportion for the
-/// others. Permits that are charged, or given back after others passed, come on top, and so may what a retune adds to a reserve.
+/// others. Permits that are charged, or given back after others passed, come on top.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[doc(alias("hierarchical token bucket", "HTB", "borrowing"))]
 pub struct GuaranteedShare {
@@ -108,55 +108,64 @@ impl GuaranteedShare {
     pub const fn try_with_depth(mut self, ten_thousandths: u32) -> Result<Self, OutOfRange> {
         self.depth = ten_thousandths;
         let message = "a bucket holds from 1 to 1000000 ten-thousandths of a cycle";
-        let error = OutOfRange::new("ten_thousandths", message);
-        self.if_within(ten_thousandths, 1, 100 * WHOLE, error)
+        within(
+            self,
+            ten_thousandths,
+            1..=100 * WHOLE,
+            "ten_thousandths",
+            message,
+        )
     }
 
     /// Sets the least that the bucket of a client holds, in permits. Default: 1.
     ///
     /// A bucket that holds less than the cost of a request guarantees nothing. Set it to the usual cost. A request of up to five times
-    /// this can pass however many clients there are.
+    /// this can pass however many clients there are. The bucket of the smallest weight holds it and the others more, by weight: a client
+    /// with 1 % of the rate deepens all buckets to at least 100 times this together.
     ///
     /// # Errors
     ///
     /// If it is zero.
     pub const fn try_with_least(mut self, permits: u32) -> Result<Self, OutOfRange> {
         self.least = permits;
-        let error = OutOfRange::new("permits", "a bucket holds at least 1 permit");
-        self.if_within(permits, 1, u32::MAX, error)
+        let message = "a bucket holds at least 1 permit";
+        within(self, permits, 1..=u32::MAX, "permits", message)
     }
 
-    /// Keeps this part of the rate, in ten-thousandths, for clients [with their own share](ClientTerms::with_own_share), from the start
-    /// and whether they ask or not. All other clients together have the rest. Each side borrows what the other does not use.
-    ///
-    /// The weight of a client with its own share is then its part of the rate, in ten-thousandths too. The others are one client: it sets
-    /// [`max_clients`](Self::try_with_max_clients) to 0. If the clients with their own share have a larger weight together than the
-    /// reserve, all parts shrink in proportion.
-    ///
-    /// [`Fair::reserved`](crate::limiter::Fair::reserved) sets it, and the terms of the clients. To change the rate of such a limit:
-    ///
-    /// ```
-    /// use paceline::fair::GuaranteedShare;
-    /// use paceline::limiter::{Fair, Share};
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let rate = |permits| GuaranteedShare::new(permits, Duration::from_secs(1));
-    /// let calls = Fair::reserved(rate(100), [("payments", Share::percent(20))]);
-    /// calls.retune(rate(200).try_with_reserve(2_000).unwrap());
-    /// assert_eq!((calls.share().reserve(), calls.share().max_clients()), (2_000, 0));
-    /// # }
-    /// ```
+    /// Keeps this part of the rate, in ten-thousandths, for clients with their own share, whose weights are parts too. All others together
+    /// are one client with the rest: it sets [`max_clients`](Self::try_with_max_clients) to 0.
     ///
     /// # Errors
     ///
     /// If it is not from 1 to 9,999: the others need a part, too.
-    pub const fn try_with_reserve(mut self, ten_thousandths: u32) -> Result<Self, OutOfRange> {
+    pub(crate) const fn try_with_reserve(
+        mut self,
+        ten_thousandths: u32,
+    ) -> Result<Self, OutOfRange> {
         (self.reserve, self.max_clients) = (ten_thousandths, 0);
         let message = "a reserve has from 1 to 9999 ten-thousandths of the rate";
-        let error = OutOfRange::new("ten_thousandths", message);
-        self.if_within(ten_thousandths, 1, WHOLE - 1, error)
+        within(
+            self,
+            ten_thousandths,
+            1..=WHOLE - 1,
+            "ten_thousandths",
+            message,
+        )
+    }
+
+    /// Sets after how many cycles without a request a client is forgotten. Default: 10.
+    ///
+    /// A client is forgotten only while its bucket is full, so that it gains nothing by coming back. It loses its share: when it comes
+    /// back it starts with what the pool has, and its guarantee holds from its first full bucket on. One
+    /// [with its own share](ClientTerms::with_own_share) is never forgotten.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero.
+    pub const fn try_forgetting_after(mut self, idle_cycles: u32) -> Result<Self, OutOfRange> {
+        self.forgetting_after = idle_cycles;
+        let message = "a client is forgotten after at least 1 idle cycle";
+        within(self, idle_cycles, 1..=u32::MAX, "idle_cycles", message)
     }
 
     /// Sets how many clients have a bucket of their own, beside those [with their own share](ClientTerms::with_own_share). Default: 1,000.
@@ -168,31 +177,7 @@ impl GuaranteedShare {
     pub const fn try_with_max_clients(mut self, max_clients: u32) -> Result<Self, OutOfRange> {
         self.max_clients = max_clients;
         let message = "a guaranteed share has at most 10000000 clients";
-        self.if_within(
-            max_clients,
-            0,
-            MOST_CLIENTS,
-            OutOfRange::new("max_clients", message),
-        )
-    }
-
-    /// Sets after how many cycles without a request a client is forgotten. Default: 10.
-    ///
-    /// A client is forgotten only while its bucket is full, so that it gains nothing by coming back. It loses its share: when it comes
-    /// back it starts with what the pool has, and its guarantee holds from its first full bucket on.
-    ///
-    /// # Errors
-    ///
-    /// If it is zero.
-    pub const fn try_forgetting_after(mut self, idle_cycles: u32) -> Result<Self, OutOfRange> {
-        self.forgetting_after = idle_cycles;
-        let message = "a client is forgotten after at least 1 idle cycle";
-        self.if_within(
-            idle_cycles,
-            1,
-            u32::MAX,
-            OutOfRange::new("idle_cycles", message),
-        )
+        within(self, max_clients, 0..=MOST_CLIENTS, "max_clients", message)
     }
 
     /// The permits of a cycle.
@@ -244,29 +229,20 @@ impl GuaranteedShare {
         if quarter > least { quarter } else { least }
     }
 
-    const fn if_within(
-        self,
-        value: u32,
-        least: u32,
-        most: u32,
-        error: OutOfRange,
-    ) -> Result<Self, OutOfRange> {
-        if value < least || value > most {
-            return Err(error.got_number(value as i64));
+    /// Another rate with the same reserve.
+    pub(super) const fn with_reserve_of(mut self, other: &Self) -> Self {
+        if other.reserve > 0 {
+            (self.reserve, self.max_clients) = (other.reserve, 0);
         }
-        Ok(self)
+        self
     }
 
-    /// The terms of the clients that have no bucket of their own.
+    /// The terms of the clients that have no bucket of their own. Beside a reserve they are there from the start.
     pub(super) fn terms_of_others(&self) -> ClientTerms {
-        let weight = if self.reserve == 0 {
-            1
-        } else {
-            WHOLE - self.reserve
-        };
-        ClientTerms::new()
-            .try_with_weight(weight)
-            .unwrap_or_default()
+        let terms = ClientTerms::new().with_own_share(self.reserve > 0);
+        let weight = WHOLE - self.reserve;
+        let others = terms.try_with_weight(if self.reserve > 0 { weight } else { 1 });
+        others.unwrap_or(terms)
     }
 }
 

@@ -1,15 +1,13 @@
-use core::cmp::Reverse;
-use core::iter;
 use core::mem;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 
 use super::wide::{div_ceil, div_floor};
 
 /// How many filled buckets are settled at a time.
 const SETTLED: usize = 64;
 
-/// How many of more buckets are looked at to foresee an instant.
-const FORESEEN: usize = 8;
+/// How many buckets that fill are looked at to foresee an instant.
+const FORESEEN: usize = 16;
 
 /// After a rise of the clock by that much every bucket is full.
 const MOST_STEPS: i128 = 1 << 72;
@@ -20,9 +18,9 @@ const MOST_STEPS: i128 = 1 << 72;
 /// w · (`clock` − `mark`), where the `mark` follows the clock at the depth of a bucket. When the mark rises by a step, all full buckets
 /// together overflow by their weight. Those that are not full are ordered by the mark at which they are.
 #[derive(Clone, Debug)]
-pub(super) struct Levels {
+pub(super) struct Levels<C> {
     /// By slot.
-    buckets: Vec<Bucket>,
+    buckets: Vec<Bucket<C>>,
     /// What each unit of weight has been given so far.
     clock: i128,
     /// What is not yet one unit for each unit of weight.
@@ -30,27 +28,27 @@ pub(super) struct Levels {
     /// At most `depth` behind the clock, and less while the buckets grow.
     mark: i128,
     depth: i128,
-    /// The weight of all buckets and of what is `vacant`.
+    /// The weight of all buckets.
     weight: i128,
     /// The part of it that is full.
     full: i128,
-    /// A weight without a bucket, always full.
-    vacant: i128,
     /// The buckets that are not full, by the mark at which they are, or an earlier one.
     filling: BTreeSet<(i128, u32)>,
 }
 
-/// One bucket, in one line of the cache.
+/// One bucket, in one line of the cache, and what else is known of its client in the next ones.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-struct Bucket {
+#[repr(C, align(64))]
+struct Bucket<C> {
     /// What it held when the clock was `as_of`. Below zero is a debt. Of a full one it does not count.
     level: i128,
     as_of: i128,
     /// Its place among those that are not full.
     fills_at: i128,
+    /// Without a client 0.
     weight: u32,
     is_filling: bool,
+    client: C,
 }
 
 /// What a request needs.
@@ -64,23 +62,49 @@ pub(super) struct Need {
     pub(super) least_pooled: i128,
 }
 
-impl Levels {
-    pub(super) const fn new() -> Self {
+impl<C: Copy + Default> Levels<C> {
+    pub(super) fn new() -> Self {
         Self {
-            buckets: Vec::new(),
+            buckets: vec![Bucket::default()],
             clock: 0,
             carry: 0,
             mark: -MOST_STEPS,
             depth: MOST_STEPS,
             weight: 0,
             full: 0,
-            vacant: 0,
             filling: BTreeSet::new(),
+        }
+    }
+
+    /// What a new bucket depends on: the sums, the first bucket and those that fill first, in other slots.
+    pub(super) fn excerpt(&self) -> Self {
+        let (mut buckets, mut filling) = (vec![self.buckets[0]], BTreeSet::new());
+        for (at, slot) in self.filling.iter().take(SETTLED + FORESEEN + 1) {
+            let place = if *slot == 0 { 0 } else { buckets.len() };
+            buckets.extend(self.buckets.get(*slot as usize).filter(|_| place > 0));
+            filling.insert((*at, place.try_into().unwrap_or(0)));
+        }
+        Self {
+            buckets,
+            filling,
+            ..*self
         }
     }
 
     pub(super) const fn weight(&self) -> i128 {
         self.weight
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.buckets.len()
+    }
+
+    pub(super) fn client(&self, slot: u32) -> &C {
+        &self.buckets[slot as usize].client
+    }
+
+    pub(super) fn client_mut(&mut self, slot: u32) -> &mut C {
+        &mut self.buckets[slot as usize].client
     }
 
     pub(super) fn is_full(&self, slot: u32) -> bool {
@@ -205,15 +229,6 @@ impl Levels {
         growth * self.full
     }
 
-    /// Sets what is vacant, and returns what that releases.
-    pub(super) fn set_vacant(&mut self, vacant: i128) -> i128 {
-        let more = vacant - self.vacant;
-        self.weight += more;
-        self.full += more;
-        self.vacant = vacant;
-        -more * (self.clock - self.mark)
-    }
-
     /// Counts the weight of a new bucket in. It is full once the depth is set.
     pub(super) fn enter(&mut self, slot: u32, weight: u32) {
         let len = self.buckets.len().max(slot as usize + 1);
@@ -232,41 +247,38 @@ impl Levels {
     pub(super) fn exit(&mut self, slot: u32) -> i128 {
         let level = self.level(slot);
         self.weight -= self.weight_of(slot);
-        if self.is_full(slot) {
-            self.full -= self.weight_of(slot);
-        } else {
+        if !self.is_full(slot) {
             self.unqueue(slot);
+            self.set_full(slot);
         }
-        self.buckets[slot as usize] = Bucket::default();
+        self.full -= self.weight_of(slot);
+        self.buckets[slot as usize].weight = 0;
         level
     }
 
-    /// Puts some buckets right that are queued too early, so that fewer have to be looked at to foresee an instant.
-    pub(super) fn sort_first(&mut self) {
-        for _ in 0..FORESEEN {
-            let first = self.filling.first().copied();
-            let Some((_, slot)) = first.filter(|(at, slot)| *at < self.fills_at(*slot)) else {
-                return;
-            };
-            self.filling.pop_first();
-            self.queue(slot);
-        }
-    }
-
     /// How many units have to be given until a bucket and the pool together have what a request needs, if nothing else is taken. It is
-    /// exact if at most [`SETTLED`] buckets are not full. Otherwise it may be less, but some of those fill before.
+    /// exact if at most [`FORESEEN`] buckets are not full. Otherwise it may be less, but some of those fill before.
     ///
     /// What bucket and pool have rises evenly between the instants at which a bucket fills.
     pub(super) fn units_until_there(&self, slot: u32, need: Need) -> i128 {
         let weight = self.weight_of(slot);
         let (mut clock, mut mark, mut pool) = (self.clock, self.mark, need.pool);
         let (mut level, mut full) = (self.level(slot), self.full);
-        let mut fillings = self.fillings();
+        let mut fillings = [(i128::MAX, slot); FORESEEN];
+        for (filling, (_, slot)) in fillings.iter_mut().zip(&self.filling) {
+            *filling = (self.fills_at(*slot), *slot);
+        }
+        fillings.sort_unstable();
+        let mut fillings = fillings.into_iter();
         let mut next = fillings.next();
-        let is_exact = self.filling.len() <= SETTLED;
-        // Each may be looked at twice; and buckets grow to their depth before they overflow.
-        for _ in 0..=if is_exact { 2 * SETTLED + 1 } else { FORESEEN } {
-            let until_next = next.map_or(i128::MAX, |(at, _)| (at - mark).max(0));
+        // What is queued behind them does not fill before.
+        let behind = self.filling.iter().nth(FORESEEN);
+        let known_until = behind.map_or(i128::MAX, |(at, _)| *at);
+        loop {
+            let filled = next.filter(|(at, _)| *at <= known_until);
+            let until_next = filled.map_or(known_until, |(at, _)| at);
+            let until_next = until_next.saturating_sub(mark).max(0);
+            // Buckets grow to their depth before they overflow.
             let growth = mark + self.depth - clock;
             let grows = growth > 0 && until_next > 0;
             let length = if grows { growth } else { until_next };
@@ -287,39 +299,17 @@ impl Levels {
             }
             mark += length;
             pool += inflow * length;
-            if let Some((_, other)) = next {
-                let excess = self.risen(other) - self.weight_of(other) * (self.clock - mark);
-                if excess >= 0 {
-                    full += self.weight_of(other);
-                    pool += excess;
-                    level = level.min(weight * (clock - mark));
-                }
-            }
+            let Some((_, other)) = filled else {
+                return self.units_until(clock);
+            };
+            full += self.weight_of(other);
+            pool += self.risen(other) - self.weight_of(other) * (self.clock - mark);
+            level = level.min(weight * (clock - mark));
             next = fillings.next();
         }
-        self.units_until(clock)
     }
 
-    /// The marks at which buckets fill, in order, and those for which they are queued too early.
-    fn fillings(&self) -> impl Iterator<Item = (i128, u32)> + '_ {
-        let mut queued = self.filling.iter().copied().peekable();
-        let mut later = BinaryHeap::new();
-        iter::from_fn(move || {
-            let first = later.peek().map(|Reverse(filling)| *filling);
-            let Some((at, slot)) = queued.next_if(|next| first.is_none_or(|first| *next < first))
-            else {
-                later.pop();
-                return first;
-            };
-            let fills_at = self.fills_at(slot);
-            if fills_at > at {
-                later.push(Reverse((fills_at, slot)));
-            }
-            Some((at, slot))
-        })
-    }
-
-    fn weight_of(&self, slot: u32) -> i128 {
+    pub(super) fn weight_of(&self, slot: u32) -> i128 {
         self.buckets[slot as usize].weight.into()
     }
 
@@ -365,7 +355,7 @@ mod tests {
     use super::*;
 
     /// Full buckets of 100 units.
-    fn full(weights: &[u32]) -> Levels {
+    fn full(weights: &[u32]) -> Levels<()> {
         let mut levels = Levels::new();
         for (slot, weight) in (0..).zip(weights) {
             levels.enter(slot, *weight);

@@ -133,7 +133,7 @@ mod divide;
 mod fair_share;
 mod guaranteed_share;
 mod levels;
-mod report;
+pub(crate) mod report;
 mod rule;
 mod wide;
 
@@ -142,6 +142,5 @@ pub(crate) use clients::OVERFLOW;
 pub use divide::divide;
 pub use fair_share::{FairShare, Newcomers};
 pub use guaranteed_share::GuaranteedShare;
-pub(crate) use report::{ClientShare, Cycle};
 pub use rule::Rule;
 pub(crate) use rule::{HasState, RuleState};

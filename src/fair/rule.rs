@@ -3,7 +3,8 @@ use core::fmt;
 use crate::policy::{Decision, Status};
 use crate::time::Tick;
 
-use super::{ClientShare, ClientTerms, FairShare, GuaranteedShare};
+use super::report::ClientShare;
+use super::{ClientTerms, FairShare, GuaranteedShare};
 
 /// A rule by which clients share a capacity: a [`FairShare`] or a [`GuaranteedShare`]. The trait is sealed.
 ///
@@ -31,7 +32,7 @@ pub(crate) trait HasState: Sized {
 ///
 /// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
 /// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
-pub(crate) trait RuleState: Clone + Send + 'static {
+pub(crate) trait RuleState: Send + 'static {
     type Rule;
 
     fn new(share: Self::Rule, now: Tick) -> Self;
@@ -46,6 +47,9 @@ pub(crate) trait RuleState: Clone + Send + 'static {
 
     /// The slot of a client that has none: a new one, or [`OVERFLOW`](super::OVERFLOW) if there are too many clients.
     fn join(&mut self, terms: ClientTerms) -> u32;
+
+    /// What a new client depends on, to look at one that is not known.
+    fn excerpt(&self) -> Self;
 
     /// Whether a client without a share of its own would be counted into the overflow client, which is there already.
     fn is_full(&self) -> bool;
@@ -84,12 +88,12 @@ pub(crate) trait RuleState: Clone + Send + 'static {
     /// Whether since the last call something let clients pass earlier than they were told. A change by the owner is not meant.
     fn lets_earlier(&mut self) -> bool;
 
-    /// What a client may use and has used.
-    fn client(&self, slot: u32) -> ClientShare;
+    /// What a client may use and has used. The owner knows its key.
+    fn client<K>(&self, slot: u32) -> ClientShare<K>;
 
     /// What a client has left, if there is no pause.
     fn status(&self, slot: u32, now: Tick) -> Status;
 
     /// The slots of all clients.
-    fn slots(&self) -> &[u32];
+    fn slots(&self) -> impl ExactSizeIterator<Item = u32>;
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
+use crate::fair::report::{ClientShare, FairCycle};
 use crate::fair::{ClientTerms, FairShare, GuaranteedShare, Rule};
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
@@ -16,7 +17,7 @@ use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
-use super::fair_clients::{Account, ClientQueue, ClientShare, FairClients, FairCycle, Reply, lock};
+use super::fair_clients::{Account, ClientQueue, FairClients, Reply, lock};
 use super::future::Obeying;
 use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
@@ -108,8 +109,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 /// # Cost
 ///
 /// A decision is one short lock for all clients, and one look into a map. With a [`FairShare`] a new cycle goes through all clients, and
-/// so does a new client. With a guaranteed share a new client and a refund go through the clients that wait. A look at an unknown client
-/// copies the state of all, whatever the rule. Clients that all wait to borrow ask again when others were faster: with
+/// so does a new client; a look at an unknown one copies the state of all. With a guaranteed share a new client and a refund go through the
+/// clients that wait. Clients that all wait to borrow ask again when others were faster: with
 /// 100 of them a waiter is woken about 6 times until it passes, with 1,000 about 76 times.
 ///
 /// # What it cannot do
@@ -157,7 +158,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Fair<K, GuaranteedShare> {
     /// # }
     /// ```
     ///
-    /// To [`retune`](Self::retune) it, give the new rate the same [reserve](GuaranteedShare::try_with_reserve), the sum of these parts.
+    /// [`retune`](Self::retune) changes the rate; the parts stay.
     ///
     /// # Panics
     ///
@@ -189,10 +190,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Fair<K, GuaranteedShare> {
         rate: GuaranteedShare,
         parts: impl IntoIterator<Item = (K, Share)>,
     ) -> Result<Self, OutOfRange> {
-        let (mut seats, mut sum) = (HashMap::new(), 0_u32);
+        let (mut seats, mut names, mut sum) = (HashMap::new(), Vec::new(), 0_u32);
         for (client, part) in parts {
             let part = part.ten_thousandths();
             let terms = ClientTerms::new().with_own_share(true);
+            names.push(client.clone());
             if seats.insert(client, terms.try_with_weight(part)?).is_some() {
                 let message = "each client has one part of a reserve, and one is named twice";
                 return Err(OutOfRange::new("parts", message));
@@ -200,7 +202,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Fair<K, GuaranteedShare> {
             sum = sum.saturating_add(part);
         }
         let fair = Self::new(rate.try_with_reserve(sum)?);
-        Ok(fair.with_terms(move |client| seats.get(client).copied().unwrap_or_default()))
+        let fair = fair.with_terms(move |client| seats.get(client).copied().unwrap_or_default());
+        fair.remember(names);
+        Ok(fair)
     }
 }
 
@@ -241,6 +245,18 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     pub fn with_terms(self, terms_of: impl Fn(&K) -> ClientTerms + Send + Sync + 'static) -> Self {
         self.lock().terms_of = Box::new(terms_of);
         self
+    }
+
+    /// Remembers clients before they ask, each on its terms.
+    ///
+    /// With a guaranteed share a client is new at its first request, and starts with what the others leave. One that is remembered before
+    /// has a full bucket by then, and keeps it if it has [its own share](ClientTerms::with_own_share).
+    pub fn remember(&self, clients: impl IntoIterator<Item = K>) {
+        for client in clients {
+            let mut all = self.lock();
+            all.remember(&client);
+            unlock(all);
+        }
     }
 
     /// How exactly requests wait: see [`Shared::with_resolution`](super::Shared::with_resolution).
@@ -491,9 +507,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
 
     /// How long a request would wait for which its client is remembered.
     fn estimate(&self, key: &K, cost: u32) -> Duration {
-        let mut clients = self.lock();
-        clients.remember(key);
-        unlock(clients);
+        self.remember([key.clone()]);
         self.peek(key, cost).retry_in().unwrap_or_default()
     }
 

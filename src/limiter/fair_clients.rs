@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
+use crate::fair::report::{ClientShare, FairCycle};
 use crate::fair::{ClientTerms, FairShare, OVERFLOW, Rule, RuleState};
 use crate::policy::{Decision, Status};
 use crate::time::{Clock, Tick};
@@ -16,49 +17,6 @@ use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 
 use super::as_key::AsKey;
 use super::limit::Stats;
-
-/// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits. With a guaranteed share a cycle is one
-/// since the limit is used.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct ClientShare<K> {
-    /// The client. `None` for all those together that are beyond the largest number of clients.
-    pub key: Option<K>,
-    /// What it may use in this cycle; of a guaranteed share, that share.
-    pub size: u32,
-    /// Its demand in the cycle before, or on average, with refused and waiting requests: its size follows from it.
-    pub demand: u32,
-    /// The permits that passed or were charged in this cycle, as far as the cycle had them.
-    pub used: u32,
-    /// What was refused in this cycle.
-    pub refused: u64,
-    /// What waits now.
-    pub waiting: u64,
-    /// By how much its size is below its default share; 0 of a guaranteed share.
-    pub lent: u32,
-    /// By how much its size is above its default share; of a guaranteed share, by how much it has used more.
-    pub borrowed: u32,
-    /// How many requests have passed since it is remembered.
-    pub requests_passed: u64,
-    /// How many requests were refused since it is remembered.
-    pub requests_refused: u64,
-}
-
-/// The cycle of a [`Fair`](super::Fair) limit that is under way.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct FairCycle {
-    /// How many cycles were before it, those without a request included.
-    pub number: u64,
-    /// The permits of a cycle.
-    pub capacity: u32,
-    /// How many of them are spent.
-    pub spent: u32,
-    /// How long ago it began.
-    pub began_ago: Duration,
-    /// When it ends, unless a new client ends it before.
-    pub ends_in: Duration,
-}
 
 /// The wait queue of one client. It is locked before the clients are, never while they are.
 pub(super) type ClientQueue<K, R> = WaitQueue<Account<K, R>>;
@@ -263,7 +221,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
 
     /// Remembers the client, if there is room.
     pub(super) fn remember(&mut self, key: &K) {
-        self.enter();
+        self.enter_unused();
         self.slot_of(key);
     }
 
@@ -302,6 +260,13 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     #[inline]
     pub(super) fn enter(&mut self) -> Tick {
         let now = self.clock.now();
+        self.enter_at(now);
+        now
+    }
+
+    /// The same, but the clock of an unused limit does not start.
+    fn enter_unused(&mut self) -> Tick {
+        let now = self.clock.clone().now();
         self.enter_at(now);
         now
     }
@@ -375,7 +340,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
         let Some((_, terms)) = self.newcomer(key) else {
             return look(&self.accounts, OVERFLOW);
         };
-        let mut accounts = self.accounts.clone();
+        let mut accounts = self.accounts.excerpt();
         let slot = accounts.join(terms);
         look(&accounts, slot)
     }
@@ -483,23 +448,12 @@ impl<K, R: Rule> Resource for Account<K, R> {
 impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     pub(super) fn shares(&mut self) -> Vec<ClientShare<K>> {
         self.enter();
-        let slots = self.accounts.slots().iter();
-        let share_of = |slot: &u32| {
-            let share = self.accounts.client(*slot);
-            ClientShare {
-                key: self.clients[*slot as usize].key.clone(),
-                size: share.size,
-                demand: share.demand,
-                used: share.used,
-                refused: share.refused,
-                waiting: share.waiting,
-                lent: share.lent,
-                borrowed: share.borrowed,
-                requests_passed: share.requests_passed,
-                requests_refused: share.requests_refused,
-            }
+        let share_of = |slot| {
+            let mut share = self.accounts.client(slot);
+            share.key.clone_from(&self.clients[slot as usize].key);
+            share
         };
-        slots.map(share_of).collect()
+        self.accounts.slots().map(share_of).collect()
     }
 
     pub(super) fn len(&mut self) -> usize {
@@ -508,9 +462,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
     }
 
     pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Status {
-        // The clock of an unused limit does not start.
-        let now = self.clock.clone().now();
-        self.enter_at(now);
+        let now = self.enter_unused();
         let status = self.look(key, |accounts, slot| accounts.status(slot, now));
         self.paused(status, now)
     }
@@ -531,14 +483,7 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
 impl<K: Hash + Eq + Clone> FairClients<K, FairShare> {
     pub(super) fn cycle(&mut self) -> FairCycle {
         let now = self.enter();
-        let cycle = self.accounts.cycle();
-        FairCycle {
-            number: cycle.number,
-            capacity: cycle.capacity,
-            spent: cycle.spent,
-            began_ago: now.since(cycle.start),
-            ends_in: cycle.end.since(now),
-        }
+        self.accounts.cycle(now)
     }
 }
 

@@ -75,6 +75,7 @@ use core::time::Duration;
 use crate::policy::{Decision, Policy};
 use crate::time::{Resolution, require_clock};
 
+pub use crate::fair::report::{ClientShare, FairCycle};
 pub use crate::policy::{Quota, Status};
 pub use crate::wait::Priority;
 pub use acquire::LimiterExt;
@@ -84,7 +85,6 @@ pub use combined::Combined;
 pub use dyn_limiter::DynLimiter;
 pub use error::{AcquireError, Exceeded, LineError, TooCostly};
 pub use fair::{Fair, FairAt};
-pub use fair_clients::{ClientShare, FairCycle};
 pub use fair_queue::FairQueue;
 pub use gate::Gate;
 pub(crate) use gate::poll_turn;

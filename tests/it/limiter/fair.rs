@@ -613,7 +613,7 @@ fn a_setting_out_of_range_is_named_with_its_value() {
         [
             "a reservation is at most 10000 ten-thousandths, got 10001",
             "a fair share has at most 10000000 clients, got 10000001",
-            "demand is averaged over at most 100 cycles, got 101",
+            "demand is averaged over 1 to 100 cycles, got 101",
         ]
     );
 }

@@ -262,6 +262,22 @@ async fn a_forgotten_client_leaves_its_bucket_and_its_share_to_those_who_wait() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_with_its_own_share_that_is_remembered_at_the_start_keeps_its_seat() {
+    let clients: Clients =
+        Fair::new(SHARE).with_terms(|client| ClientTerms::new().with_own_share(*client == "named"));
+    clients.remember(["named", "named"]);
+    assert_eq!(clients.len(), 1);
+    for idle in [100, 30_000] {
+        for _ in 0..200 {
+            take(&clients, "other");
+            sleep(idle).await;
+        }
+        take(&clients, "other");
+        assert_eq!(take(&clients, "named"), 50, "half of all buckets");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_waiter_passes_and_finds_what_came_meanwhile() {
     let clients = four();
     assert_eq!(take(&clients, "a"), 50);

@@ -1,8 +1,8 @@
 //! A reserve in a rate: 20 of 100 a second are for payments, and all other classes share the rest.
 
 use futures::StreamExt;
-use paceline::fair::{ClientTerms, GuaranteedShare};
-use paceline::limiter::Fair;
+use paceline::fair::GuaranteedShare;
+use paceline::limiter::{Fair, Share};
 use paceline::prelude::*;
 
 use super::spawned;
@@ -11,14 +11,8 @@ use crate::timed::{ms, sleep};
 type Classes = Fair<&'static str, GuaranteedShare>;
 
 fn classes() -> Classes {
-    let share = GuaranteedShare::new(100, ms(1_000));
-    Fair::new(share.try_with_reserve(2_000).unwrap()).with_terms(|class| match *class {
-        "payments" => ClientTerms::new()
-            .with_own_share(true)
-            .try_with_weight(2_000)
-            .unwrap(),
-        _ => ClientTerms::new(),
-    })
+    let rate = GuaranteedShare::new(100, ms(1_000));
+    Fair::reserved(rate, [("payments", Share::percent(20))])
 }
 
 /// How many single permits pass until one is refused.
@@ -63,4 +57,31 @@ async fn a_class_alone_has_the_whole_rate() {
     let waits = (0..100).map(|_| classes.acquire("analytics", 1));
     let passed = spawned(waits).await;
     assert_eq!(passed.last(), Some(&1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_rate_keeps_the_reserve() {
+    let classes = classes();
+    take(&classes, "analytics");
+    classes.retune(GuaranteedShare::new(200, ms(1_000)));
+    let quota = |class| classes.status(&class).unwrap().quota.unwrap().permits;
+    assert_eq!(["payments", "search"].map(quota), [40, 160]);
+    take(&classes, "search");
+    assert_eq!(take(&classes, "payments"), 20, "its bucket grows with time");
+    sleep(1_000).await;
+    take(&classes, "analytics");
+    assert_eq!(take(&classes, "payments"), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_was_idle_for_long_finds_its_whole_part() {
+    let classes = classes();
+    assert_eq!(take(&classes, "payments"), 20 + 25);
+    for _ in 0..200 {
+        take(&classes, "analytics");
+        sleep(100).await;
+    }
+    take(&classes, "analytics");
+    assert_eq!(take(&classes, "payments"), 20);
+    assert_eq!(classes.len(), 2);
 }

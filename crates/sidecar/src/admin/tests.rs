@@ -23,7 +23,7 @@ fn port(clients: u32) -> SocketAddr {
     let sidecar = Sidecar::new(config, Source::default()).unwrap();
     for client in 0..clients {
         let client = format!("{client:064}");
-        let _ = sidecar.limit.try_acquire(&client);
+        let _ = sidecar.limit.try_acquire(&client, &sidecar.config());
     }
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(address).unwrap();

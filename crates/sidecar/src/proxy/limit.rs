@@ -17,7 +17,7 @@ use crate::config::{Config, Mode, Sharing};
 
 /// The share of each client, for all threads.
 ///
-/// There is one limit for each rule, so that a reload can choose another one. The one that is not in use costs nothing.
+/// There is one limit for each rule, so that a reload can choose another one. The one that is not in use costs next to nothing.
 pub(crate) struct Limit {
     by_demand: Fair<String>,
     guaranteed: Fair<String, GuaranteedShare>,
@@ -60,10 +60,10 @@ pub(super) struct Written {
 
 /// The decision on a request.
 pub(super) enum Verdict {
-    /// It passes, and counts by this rule unless nothing is enforced. The status is for the headers of the response.
+    /// It passes, and counts unless nothing is enforced. The status is for the headers of the response.
     Pass {
         status: Option<Status>,
-        counted: Option<Sharing>,
+        is_counted: bool,
     },
     /// It does not, and the client should come back after this.
     Refuse(Duration, Status),
@@ -79,7 +79,7 @@ impl Verdict {
     /// The limit has nothing to do with it.
     pub(super) const UNASKED: Self = Self::Pass {
         status: None,
-        counted: None,
+        is_counted: false,
     };
 }
 
@@ -91,9 +91,11 @@ impl Limit {
             let known = known.read().unwrap_or_else(PoisonError::into_inner);
             known.get(client).copied().unwrap_or_default()
         };
+        let guaranteed = Fair::new(config.guaranteed_share()).with_terms(terms_of.clone());
+        guaranteed.remember(config.terms.keys().cloned());
         Self {
-            by_demand: Fair::new(config.fair_share()).with_terms(terms_of.clone()),
-            guaranteed: Fair::new(config.guaranteed_share()).with_terms(terms_of),
+            by_demand: Fair::new(config.fair_share()).with_terms(terms_of),
+            guaranteed,
             is_guaranteed: AtomicBool::new(config.fair.sharing == Sharing::Guaranteed),
             began: super::now(),
             terms,
@@ -122,6 +124,7 @@ impl Limit {
         drop(terms);
         retune(&self.by_demand, config.fair_share(), are_new);
         retune(&self.guaranteed, config.guaranteed_share(), are_new);
+        self.guaranteed.remember(config.terms.keys().cloned());
         let is_guaranteed = config.fair.sharing == Sharing::Guaranteed;
         self.is_guaranteed.store(is_guaranteed, Ordering::Relaxed);
     }
@@ -158,9 +161,9 @@ impl Limit {
         }
     }
 
-    /// Counts a request, and says what the client has left.
-    pub(crate) fn try_acquire(&self, client: &str) -> (Decision, Status) {
-        if self.is_guaranteed() {
+    /// Counts a request by the rule of its configuration, and says what the client has left.
+    pub(crate) fn try_acquire(&self, client: &str, config: &Config) -> (Decision, Status) {
+        if config.fair.sharing == Sharing::Guaranteed {
             return self.guaranteed.try_acquire_with_status(client, 1);
         }
         self.by_demand.try_acquire_with_status(client, 1)
@@ -171,29 +174,24 @@ impl Limit {
         if config.mode == Mode::Off {
             return Verdict::UNASKED;
         }
-        let sharing = if self.is_guaranteed() {
-            Sharing::Guaranteed
-        } else {
-            Sharing::Demand
-        };
-        let (decision, status) = self.ask(client);
+        let (decision, status) = self.ask(client, config);
         if decision.is_pass() || !config.enforces(client) {
             return Verdict::Pass {
                 status: config.headers_on_success.then_some(status),
-                counted: decision.is_pass().then_some(sharing),
+                is_counted: decision.is_pass(),
             };
         }
         Verdict::Refuse(decision.retry_in().unwrap_or_default(), status)
     }
 
     /// Asks the share. At level DEBUG the first request of a cycle logs the sums of the one before.
-    fn ask(&self, client: &str) -> (Decision, Status) {
+    fn ask(&self, client: &str, config: &Config) -> (Decision, Status) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
-            return self.try_acquire(client);
+            return self.try_acquire(client, config);
         }
         // Locked before it is asked, so that the request counts in its own cycle.
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = self.try_acquire(client);
+        let asked = self.try_acquire(client, config);
         let cycle = self.cycle().number;
         if cycle != sums.cycle {
             tracing::debug!(
@@ -225,12 +223,12 @@ impl Limit {
         asked
     }
 
-    /// Takes back a request that passed and does not reach the upstream. It may have waited, so that another rule is in use.
-    pub(super) fn refund(&self, client: &str, counted: Sharing) {
-        match counted {
-            Sharing::Guaranteed => self.guaranteed.at(client.to_owned()).refund(1),
-            Sharing::Demand => self.by_demand.at(client.to_owned()).refund(1),
+    /// Takes back a request that passed by the rule of its configuration, and does not reach the upstream.
+    pub(super) fn refund(&self, client: &str, config: &Config) {
+        if config.fair.sharing == Sharing::Guaranteed {
+            return self.guaranteed.at(client.to_owned()).refund(1);
         }
+        self.by_demand.at(client.to_owned()).refund(1);
     }
 
     /// 429, with when to come back.
@@ -308,32 +306,49 @@ fn named(config: &Config) -> HashMap<String, ClientTerms> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Terms;
 
-    #[test]
-    fn a_request_is_taken_back_by_the_rule_that_counted_it() {
-        for [counts, other] in [
-            [Sharing::Guaranteed, Sharing::Demand],
-            [Sharing::Demand, Sharing::Guaranteed],
-        ] {
-            let mut config = Config::defaults();
-            (config.fair.capacity, config.fair.cycle) = (4, Duration::from_secs(600));
-            config.fair.sharing = counts;
-            let takes = |limit: &Limit| {
-                let passed = (0..100).take_while(|_| limit.try_acquire("a").0.is_pass());
-                passed.count()
-            };
-            let all = takes(&Limit::new(&config));
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_given_back_to_the_rule_that_counted_it() {
+        let [mut before, mut after] = [(); 2].map(|()| Config::defaults());
+        (before.fair.capacity, after.fair.capacity) = (4, 4);
+        after.fair.sharing = Sharing::Guaranteed;
+        let limit = Limit::new(&before);
+        let passed = |config: &Config| {
+            (0..20)
+                .filter(|_| limit.try_acquire("a", config).0.is_pass())
+                .count()
+        };
+        assert_eq!(passed(&before), 4);
+        limit.retune(&after);
+        assert_eq!(passed(&after), 8);
+        limit.refund("a", &before);
+        assert_eq!((passed(&after), passed(&before)), (0, 1));
+    }
 
-            let limit = Limit::new(&config);
-            let Verdict::Pass { counted, .. } = limit.decide("a", &config) else {
-                panic!("it passes");
-            };
-            config.fair.sharing = other;
-            limit.retune(&config);
-            limit.refund("a", counted.unwrap());
-            config.fair.sharing = counts;
-            limit.retune(&config);
-            assert_eq!(takes(&limit), all, "{counts:?}");
+    #[tokio::test(start_paused = true)]
+    async fn a_client_of_the_file_keeps_its_guaranteed_share() {
+        let mut config = Config::defaults();
+        config.fair.capacity = 40;
+        config.fair.sharing = Sharing::Guaranteed;
+        let limit = Limit::new(&config);
+        let passed = |client, config: &Config| {
+            (0..100)
+                .filter(|_| limit.try_acquire(client, config).0.is_pass())
+                .count()
+        };
+        assert_eq!(passed("flood", &config), 50);
+        let shop = Terms {
+            weight: 1,
+            most_lent: None,
+            most_borrowed: None,
+        };
+        config.terms.insert("shop".to_owned(), shop);
+        limit.retune(&config);
+        for _ in 0..300 {
+            tokio::time::advance(config.fair.cycle / 7).await;
+            passed("flood", &config);
         }
+        assert_eq!(passed("shop", &config), 20);
     }
 }

@@ -206,8 +206,8 @@ impl Proxy {
             Some(client) => limit.decide(client, config),
             None => Verdict::UNASKED,
         };
-        let (status, counted) = match verdict {
-            Verdict::Pass { status, counted } => (status, counted),
+        let (status, is_counted) = match verdict {
+            Verdict::Pass { status, is_counted } => (status, is_counted),
             Verdict::Refuse(wait, status) => {
                 count(&counts.refused);
                 let written = &mut self.written.borrow_mut();
@@ -225,8 +225,8 @@ impl Proxy {
         let admitted = gate.admit(of_gate.map(str::to_owned), config.timeouts.queue);
         let admitted = admitted.await.inspect_err(|_| {
             count(&counts.shed);
-            if let Some((client, counted)) = client.as_deref().zip(counted) {
-                limit.refund(client, counted);
+            if let Some(client) = client.as_deref().filter(|_| is_counted) {
+                limit.refund(client, config);
             }
         })?;
         Ok((status, admitted))
