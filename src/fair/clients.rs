@@ -196,8 +196,11 @@ impl Clients {
         more > 0
     }
 
-    /// Takes permits back, which may be of this cycle, and says how many are.
+    /// Takes permits back, which may be of this cycle, and says how many are. Of a forgotten client none is.
     pub(super) fn refund(&mut self, slot: u32, permits: u32, may_be_of_this_cycle: bool) -> u32 {
+        if !self[slot].is_known {
+            return 0;
+        }
         let refund = |client: &mut Client| client.refund(permits, may_be_of_this_cycle);
         let (unused, repaid) = self.change(slot, refund);
         self.sized -= u64::from(repaid);

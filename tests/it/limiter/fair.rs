@@ -651,3 +651,28 @@ async fn a_request_with_its_status_is_a_request_and_then_a_look() {
     assert_eq!(one.shares(), two.shares());
     assert_eq!(one.stats(), two.stats());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_for_clients_that_are_forgotten_gives_nothing_to_those_without_a_seat() {
+    let share = FairShare::new(12, ms(1_000))
+        .try_with_max_clients(1)
+        .unwrap();
+    let clients = Fair::<String>::new(share);
+    let takes = |client| {
+        (0..100)
+            .filter(|_| clients.try_acquire(client, 1).is_pass())
+            .count()
+    };
+    for _ in 0..4 {
+        assert!(clients.try_acquire("seated", 1).is_pass());
+        takes("other");
+        sleep(1_000).await;
+    }
+    assert!(clients.try_acquire("seated", 1).is_pass());
+    assert!(clients.try_acquire("other", 1).is_pass());
+    // "other" has borrowed and is forgotten, "seated" is not.
+    sleep(20_000).await;
+    assert!(clients.try_acquire("seated", 1).is_pass());
+    clients.at("other".to_owned()).refund(1);
+    assert_eq!((takes("seated"), clients.cycle().spent), (11, 12));
+}
