@@ -68,7 +68,8 @@ use super::{Adaptive, Controller, Permits};
 ///
 /// A grant and a release take time that is logarithmic in the number of keys that wait, once for each different use among them
 /// (in permits for its weight). With equal weights these are at most √(2 · total). No permit is taken without the lock, as it is from plain
-/// `Permits`. A key is remembered while it holds permits or waits. It is told apart by its hash of 64 bits with a random secret. No key is kept.
+/// `Permits`. A key is remembered while it holds permits or waits, or
+/// owes [permit-seconds](Self::with_permit_seconds). It is told apart by its hash of 64 bits with a random secret. No key is kept.
 ///
 /// # Cancel safety
 ///

@@ -47,7 +47,9 @@ impl Flow {
 pub(crate) struct Flows {
     /// Those that wait, use permits, or owe.
     lanes: HashMap<u64, Lane, BuildHasherDefault<IsHashed>>,
+    /// The places of those that wait, but for the first one: most often it is the flow that was served last, and the others stay as they are.
     waiting: BTreeSet<Place>,
+    first: Option<Place>,
     /// The accounts of flows that neither wait nor use permits.
     owing: BTreeSet<(u128, u64)>,
     course: Course,
@@ -105,6 +107,8 @@ struct Lane {
     /// How many permits it uses, and how long flows had waited when that changed last.
     in_use: u32,
     since: u64,
+    /// Where it stands, if it waits.
+    place: Option<Place>,
 }
 
 impl Flows {
@@ -204,18 +208,24 @@ impl Flows {
     fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut Lane, &mut Course) -> T) -> T {
         let course = &mut self.course;
         let lane = self.lanes.entry(id).or_default();
-        let (place, weight) = (course.place_of(lane), lane.weight_in_share());
+        let (place, weight) = (lane.place, lane.weight_in_share());
         if lane.waiters.is_empty() {
             self.owing.remove(&(lane.account, id));
             lane.account = lane.account.max(course.account);
         }
         let done = change(lane, course);
-        let new_place = course.place_of(lane);
-        if new_place != place {
-            if let Some(place) = place {
+        lane.place = course.place_of(lane);
+        let has_moved = lane.place != place;
+        if has_moved {
+            let is_first = self.first.take_if(|first| Some(*first) == place).is_some();
+            if let Some(place) = place.filter(|_| !is_first) {
                 self.waiting.remove(&place);
             }
-            self.waiting.extend(new_place);
+            if self.first.is_none() && self.waiting.is_empty() {
+                self.first = lane.place;
+            } else {
+                self.waiting.extend(lane.place);
+            }
         }
         let new_weight = lane.weight_in_share();
         course.weights = course.weights + u64::from(new_weight) - u64::from(weight);
@@ -223,7 +233,9 @@ impl Flows {
             self.owing.insert((lane.account, id));
             self.forget_paid();
         }
-        self.choose();
+        if has_moved || self.divides() {
+            self.choose();
+        }
         done
     }
 
@@ -242,9 +254,16 @@ impl Flows {
     }
 
     fn choose(&mut self) {
-        let next = match self.total {
-            None => self.waiting.first(),
-            Some(total) => self.next_by_share(total),
+        let next = if let Some(total) = self.total {
+            self.waiting.extend(self.first.take());
+            self.next_by_share(total)
+        } else {
+            let is_first = |place: &&Place| self.first.is_none_or(|first| **place < first);
+            if let Some(place) = self.waiting.first().filter(is_first).copied() {
+                self.waiting.pop_first();
+                self.waiting.extend(self.first.replace(place));
+            }
+            self.first.as_ref()
         };
         self.course.next = next.map(|place| place.turn);
     }
@@ -460,6 +479,7 @@ mod tests {
         flows.lanes.is_empty()
             && flows.lanes.capacity() <= 2 * FEW
             && flows.waiting.is_empty()
+            && flows.first.is_none()
             && flows.owing.is_empty()
             && flows.course.weights == 0
     }
