@@ -49,7 +49,7 @@ use super::{Limiter, Limits, Observer};
 /// # let key = |item: &char| item.is_ascii_digit();
 /// // two ticks apart, all together; letters and digits take turns
 /// let input  = "(abcd) - - (1) - - - - - |";
-/// let output = "a      - b -   1 - c - d |";
+/// let output = "a      - b -   c - 1 - d |";
 /// # marble::check(|s| s.pace_by_key(limit, key, 10), input, output).await;
 /// # }
 /// ```
