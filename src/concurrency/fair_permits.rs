@@ -51,12 +51,12 @@ use super::{Adaptive, Controller, Permits};
 /// * **Below its share first.** A key is below its share if what it uses, divided by its weight, is less than the total divided by the sum of the
 ///   weights. Requests of these keys come before those of all others. So a key that alone is below its share, and asks for one permit, waits for
 ///   at most one release, while the total does not fall.
-/// * **By weight**: keys below their share take turns among themselves, and so do the others: deficit round robin, as in a
+/// * **By weight**: keys below their share take turns among themselves, and so do the others, as in a
 ///   [`FairQueue`](crate::limiter::FairQueue). A key that misses turns because others are below their share keeps one of them.
 /// * **First come, first served** among the requests of one key. A request for many permits is not overtaken by other requests
 ///   of its key. Those of other keys overtake it if they are below their share and its key is not.
-/// * Requests of one key in another [class](Permits::with_priority) are as those of another key. Of two classes the one whose oldest request comes
-///   first by [`Priority`](crate::limiter::Priority) has the next turn. [Newest first](Permits::with_newest_first) does not apply.
+/// * In another [class](Permits::with_priority) a request overtakes others of its key, and of no other key.
+///   [Newest first](Permits::with_newest_first) does not apply.
 /// * Requests through [`total`](Self::total) are together one more key, of weight 1.
 ///
 /// A permit that [cools down](Permits::with_cooldown) is used by no key.
@@ -68,7 +68,8 @@ use super::{Adaptive, Controller, Permits};
 ///
 /// A grant and a release take time that is logarithmic in the number of keys that wait, once for each different use among them
 /// (in permits for its weight). With equal weights these are at most √(2 · total). No permit is taken without the lock, as it is from plain
-/// `Permits`. A key is remembered while it holds permits or waits. It is told apart by its hash of 62 bits with a random secret. No key is kept.
+/// `Permits`. A key is remembered while it holds permits or waits, or
+/// owes [permit-seconds](Self::with_permit_seconds). It is told apart by its hash of 64 bits with a random secret. No key is kept.
 ///
 /// # Cancel safety
 ///
@@ -113,7 +114,7 @@ impl<K: Hash> FairPermits<K> {
     }
 
     /// Divides these permits, with their options. Other handles of them become one more key, and requests that wait already are of that key.
-    /// Permits in use count for no key until they come back: to share evenly from the start, divide permits that nothing uses.
+    /// Permits in use count for that key, too.
     ///
     /// ```
     /// use paceline::concurrency::{FairPermits, Permits};
@@ -155,12 +156,12 @@ impl<K: Hash, C: Controller> FairPermits<K, Adaptive<C>> {
 
 impl<K: Hash, P> FairPermits<K, P> {
     fn with(permits: Permits, total: &P, in_flow: fn(&P, Flow) -> P) -> Self {
-        permits.divide();
+        let hasher = permits.divide();
         Self {
             total: in_flow(total, Flow::OF_NO_KEY),
             in_flow,
             permits,
-            hasher: RandomState::new(),
+            hasher,
             weight_of: Arc::new(|_| NonZeroU32::MIN),
         }
     }
@@ -204,8 +205,9 @@ impl<K: Hash, P> FairPermits<K, P> {
     ///
     /// By default keys take turns by permits: a key with requests that are a hundred times as long has as many of them granted, and with
     /// them nearly all of the time. With this, of the keys on one side of their share the one comes first that has held permits for the shortest
-    /// time, for its weight. Time is counted whenever the key gets a permit or gives one back: all since the last time, if a request waits then,
-    /// and otherwise none. A key that holds no permit and waits for none is forgotten, with the time that it has not paid for. How long a request will take is not known before: so a key that is new has its turn before its first request is paid for.
+    /// time, for its weight. Only time counts in which any request waited, and it counts when the key next gets a permit or gives one back. A key that has had
+    /// more than others is remembered until they have had as much, or could have had it. How long a request will take is not known before: so a
+    /// key that is new has its turn before its first request is paid for.
     ///
     /// ```
     /// use paceline::concurrency::FairPermits;

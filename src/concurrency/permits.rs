@@ -6,6 +6,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::borrow::Cow;
+use std::hash::RandomState;
 use std::sync::Arc;
 
 use crate::limiter::{
@@ -116,20 +117,30 @@ impl Permits {
         }
     }
 
-    /// Lets keys divide the permits by weight.
-    pub(super) fn divide(&self) {
-        self.queue.divide(|permits| permits.limit);
+    /// Lets keys divide the permits by weight. Those in use have no key.
+    pub(super) fn divide(&self) -> RandomState {
+        self.queue.update_turns(|permits, waiters| {
+            let flows = waiters.serve_in_turns();
+            if !flows.divides() {
+                flows.divide(permits.limit);
+                flows.take(Flow::OF_NO_KEY, permits.in_use);
+            }
+            flows.hasher.clone()
+        })
     }
 
     /// A key pays for the time for which it holds permits.
     pub(super) fn count_time(&self) {
-        self.queue.count_time(SemaphoreState::count_time);
+        self.queue.update_turns(|permits, waiters| {
+            waiters.serve_in_turns().count_time();
+            permits.count_time();
+        });
     }
 
     /// A handle that waits in the queue of this flow.
     pub(super) fn in_flow(&self, flow: Flow) -> Self {
         Self {
-            flow: flow.in_class(self.priority),
+            flow,
             ..self.clone()
         }
     }
@@ -262,11 +273,7 @@ impl Permits {
     pub fn with_priority(self, priority: Priority) -> Self {
         let kept = self.queue.serve_by_class(None);
         debug_assert!(kept.is_ok(), "the default is in range");
-        Self {
-            priority,
-            flow: self.flow.in_class(priority),
-            ..self
-        }
+        Self { priority, ..self }
     }
 
     /// How exactly a cool-down is waited for, through this handle and its later clones; [`Resolution::Exact`] by default.
@@ -543,18 +550,22 @@ impl Permits {
     ///
     /// With a cool-down, the bound of a window is the limit at the time at which the last of its requests passed.
     pub fn resize(&self, n: u32) {
-        self.queue.update_division(|permits, waiters| {
+        self.queue.update_turns(|permits, waiters| {
             permits.limit = n;
-            waiters.divide(n);
+            if let Some(flows) = waiters.division() {
+                flows.divide(n);
+            }
         });
         self.resized(n);
     }
 
     /// Changes the number of permits to what `limit` makes of the number in use. It runs under the lock of the queue.
     pub(super) fn resize_with(&self, limit: impl FnOnce(u32) -> u32) {
-        let (before, now) = self.queue.update_division(|permits, waiters| {
+        let (before, now) = self.queue.update_turns(|permits, waiters| {
             let limit = limit(permits.in_use);
-            waiters.divide(limit);
+            if let Some(flows) = waiters.division() {
+                flows.divide(limit);
+            }
             (mem::replace(&mut permits.limit, limit), limit)
         });
         if before != now {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
-use crate::wait::{Flow, Priority};
+use crate::wait::{Flow, Priority, Waiters};
 
 use super::acquire::{Acquire, AcquireOne};
 use super::as_key::AsKey;
@@ -49,7 +49,7 @@ use super::{Limiter, Limits, Observer};
 /// # let key = |item: &char| item.is_ascii_digit();
 /// // two ticks apart, all together; letters and digits take turns
 /// let input  = "(abcd) - - (1) - - - - - |";
-/// let output = "a      - b -   1 - c - d |";
+/// let output = "a      - b -   c - 1 - d |";
 /// # marble::check(|s| s.pace_by_key(limit, key, 10), input, output).await;
 /// # }
 /// ```
@@ -61,32 +61,32 @@ use super::{Limiter, Limits, Observer};
 ///
 /// # The order
 ///
-/// Deficit round robin (M. Shreedhar and G. Varghese, 1995). In each round a key that waits may take its weight in permits. A request that
-/// costs more waits for more rounds, and what the key has saved for it lets the next one pass sooner.
+/// Self-clocked fair queueing (S. J. Golestani, 1994). Each key has an account of the permits that it has had, divided by its weight. The next
+/// key is the one whose account is the smallest once its first request is paid.
 ///
-/// * **A new key has its turn in the next round**, before those that wait already. Behind a thousand requests of another key of weight w
-///   it waits for at most w grants of cost 1.
+/// * **A new key begins at the account of the key that was served last.** Behind a thousand requests of another key of weight w it waits for at
+///   most w grants of cost 1.
 /// * **By weight**: of two keys that both wait, with weights 3 and 1, the first one gets 3 permits of each 4. With costs of at most c, what
-///   two keys of the weights v and w have had in any interval, divided by their weights, differs by at most 2 + c/v + c/w.
+///   two keys of the weights v and w have had in any interval, divided by their weights, differs by at most c/v + c/w.
 /// * **Nothing is wasted**: only the order changes. While no other key waits, one key has the whole limit. A key without waiting requests costs
 ///   and saves nothing.
 /// * **First come, first served** among the requests of one key.
-/// * **Classes**: with [`with_priority`](Self::with_priority) the keys take turns within each class, and the class whose oldest request
-///   comes first by [`Priority`] has the next turn. [Newest first](Shared::with_newest_first) does not apply.
+/// * **Classes**: with [`with_priority`](Self::with_priority) a request overtakes others of its key. No key overtakes another one by a class.
+///   [Newest first](Shared::with_newest_first) does not apply.
 /// * A request passes at once if no request waits, whatever its key has had.
 /// * Requests through [`limit`](Self::limit) are together one more key, of weight 1.
 ///
 /// The wait that a refused request is told counts no waiter: it says when the policy would let it pass.
 ///
-/// Keys are told apart by their hash of 62 bits with a random secret. No key is kept.
+/// Keys are told apart by their hash of 64 bits with a random secret. No key is kept.
 ///
 /// # Cancel safety
 ///
-/// That of a [`Shared`] limit: a request that is dropped leaves the queue, and nothing was counted. Its key keeps of what it has saved for it
-/// no more than one turn or its next request needs.
+/// That of a [`Shared`] limit: a request that is dropped leaves the queue, and nothing was counted. If its key has missed turns for
+/// it, it has one of them.
 ///
 /// **Window bound**: that of the policy, for all keys together.
-#[doc(alias("WFQ", "DRR", "round robin", "noisy neighbour", "fair queuing"))]
+#[doc(alias("WFQ", "SCFQ", "DRR", "round robin", "noisy neighbour", "fair queuing"))]
 pub struct FairQueue<K, P: Policy> {
     limit: Shared<P>,
     hasher: RandomState,
@@ -98,18 +98,18 @@ impl<K: Hash, P: Policy<State: Send> + Send + 'static> FairQueue<K, P> {
     #[must_use]
     pub fn new(policy: P) -> Self {
         let limit = Shared::new(policy);
-        limit.queue.serve_in_turns();
+        let serve = |_: &mut _, waiters: &mut Waiters| waiters.serve_in_turns().hasher.clone();
+        let hasher = limit.queue.update_turns(serve);
         Self {
             limit: limit.in_flow(Flow::OF_NO_KEY),
-            hasher: RandomState::new(),
+            hasher,
             weight_of: Arc::new(|_| NonZeroU32::MIN),
         }
     }
 }
 
 impl<K: Hash, P: Policy> FairQueue<K, P> {
-    /// Gives each key a weight. The function is called for each request, so a weight may change: the newest one holds as soon as another
-    /// request of the key is the first.
+    /// Gives each key a weight. The function is called for each request, so a weight may change: it holds from the next request of the key on.
     ///
     /// ```
     /// use paceline::limiter::FairQueue;
@@ -140,7 +140,7 @@ impl<K: Hash, P: Policy> FairQueue<K, P> {
         }
     }
 
-    /// Puts the requests of this clone into a class: see [`Shared::with_priority`]. Keys take turns within each class.
+    /// Puts the requests of this clone into a class: see [`Shared::with_priority`]. It orders the requests of each key.
     #[must_use]
     pub fn with_priority(self, priority: Priority) -> Self {
         let limit = self.limit.with_priority(priority);

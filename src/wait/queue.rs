@@ -7,7 +7,7 @@ use crate::policy::Decision;
 use crate::time::{Resolution, Tick, is_real, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
-use super::flows::Flow;
+use super::flows::{Flow, Flows};
 use super::head_timeout::{HOLD, HeadTimeout};
 use super::priority::Ageing;
 use super::slack::slack;
@@ -77,10 +77,20 @@ impl<R: Resource> Queue<R> {
         }
     }
 
-    /// Whether flows divide permits. Then each that is taken has to be counted.
+    /// The flows, if they divide permits. Then each that is taken has to be counted.
     #[inline]
-    fn divides(&self) -> bool {
-        R::MAY_BE_DIVIDED && self.waiters.divides()
+    fn division(&mut self) -> Option<&mut Flows> {
+        self.waiters.division().filter(|_| R::MAY_BE_DIVIDED)
+    }
+
+    /// The time of an operation.
+    #[inline]
+    fn now(&mut self) -> Tick {
+        let now = self.resource.now(!self.waiters.is_empty());
+        if let Some(flows) = self.division() {
+            flows.look_at(now);
+        }
+        now
     }
 
     /// Asks the resource. A request behind others takes no permits. A queued request takes its permits in [`pass`](Self::pass).
@@ -90,9 +100,8 @@ impl<R: Resource> Queue<R> {
     )]
     #[inline(always)]
     pub(super) fn decide(&mut self, position: Position, cost: u32, intent: Intent) -> Answer {
-        let is_empty = self.waiters.is_empty();
-        let now = self.resource.now(!is_empty);
-        let is_turn = is_empty || self.is_turn_of(position, cost, now);
+        let now = self.now();
+        let is_turn = self.waiters.is_empty() || self.is_turn_of(position, cost, now);
         let is_queued = matches!(position, Position::Queued(_));
         let may_take = is_turn && !is_queued;
         let intent = if may_take { intent } else { Intent::Peek };
@@ -115,7 +124,7 @@ impl<R: Resource> Queue<R> {
     ) -> bool {
         let passes = answer.decision.is_pass() && position.is_none() && self.waiters.is_empty();
         // Where flows divide permits, each that is taken has to be counted.
-        let passes = passes && !self.divides();
+        let passes = passes && self.division().is_none();
         if passes {
             self.resource.prefetch(prefetched, answer.now, cost);
         }
@@ -141,7 +150,7 @@ impl<R: Resource> Queue<R> {
         let due = wait.map(|wait| answer.now.after(wait));
         let joins = position.is_none();
         let overtakes = joins && self.waiters.is_newest_first();
-        let divided_head = self.divides().then(|| self.waiters.head()).flatten();
+        let divided_head = self.division().and_then(|flows| flows.head());
         let is_known = !overtakes && wait.is_some_and(|wait| wait < Duration::MAX);
         self.enqueue(position, cost, caller, due.filter(|_| is_known), answer.now);
         if self.waiters.has_to_note_queued() {
@@ -208,7 +217,7 @@ impl<R: Resource> Queue<R> {
     /// Takes the request out of the queue, and keeps its ticket.
     pub(super) fn step_aside(&mut self, position: &mut Position) {
         if let Position::Queued(ticket) = *position {
-            let now = self.resource.now(true);
+            let now = self.now();
             if self.remove(*position, None) {
                 self.schedule_head(now);
             }
@@ -217,13 +226,13 @@ impl<R: Resource> Queue<R> {
     }
 
     pub(super) fn cancel(&mut self, position: &mut Position) {
-        let now = self.resource.now(!self.waiters.is_empty());
+        let now = self.now();
         self.leave(position, now);
     }
 
     #[inline]
     pub(super) fn update<T>(&mut self, change: impl FnOnce(&mut R, &mut Waiters, Tick) -> T) -> T {
-        let now = self.resource.now(!self.waiters.is_empty());
+        let now = self.now();
         let done = change(&mut self.resource, &mut self.waiters, now);
         if !self.waiters.is_empty() {
             self.waiters.reorder();
@@ -315,10 +324,10 @@ impl<R: Resource> Queue<R> {
         let paid = (intent == Intent::Acquire).then_some(cost);
         let overtakes = position.is_none() && self.waiters.is_newest_first();
         let mut head_has_changed = self.remove(*position, paid);
-        if self.divides() {
-            let head = self.waiters.head();
-            self.waiters.take(flow, paid.unwrap_or(0), now);
-            head_has_changed |= self.waiters.head() != head;
+        if let Some(flows) = self.division() {
+            let head = flows.head();
+            flows.take(flow.unwrap_or(Flow::OF_NO_KEY), paid.unwrap_or(0));
+            head_has_changed |= flows.head() != head;
         }
         if overtakes || (head_has_changed && is_counted) {
             // The permits of the head are due later, or it is another one.

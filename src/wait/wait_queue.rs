@@ -172,8 +172,8 @@ impl<R: Resource> WaitQueue<R> {
         self.locked(|queue| queue.update(|resource, _, now| change(resource, now)))
     }
 
-    /// The same, which may change how many permits the flows divide.
-    pub(crate) fn update_division<T>(&self, change: impl FnOnce(&mut R, &mut Waiters) -> T) -> T {
+    /// The same, which may change whose turn it is.
+    pub(crate) fn update_turns<T>(&self, change: impl FnOnce(&mut R, &mut Waiters) -> T) -> T {
         self.locked(|queue| queue.update(|resource, waiters, _| change(resource, waiters)))
     }
 
@@ -186,7 +186,9 @@ impl<R: Resource> WaitQueue<R> {
     ) -> T {
         self.locked(|queue| {
             queue.update(|resource, waiters, now| {
-                waiters.give_back(flow, count, now);
+                if let Some(flows) = waiters.division() {
+                    flows.give_back(flow, count);
+                }
                 change(resource, now)
             })
         })
@@ -208,27 +210,6 @@ impl<R: Resource> WaitQueue<R> {
         let ageing = ageing.map(Ageing::try_new).transpose()?;
         self.locked(|queue| queue.serve_by_class(ageing));
         Ok(())
-    }
-
-    /// Serves the waiters of each flow in turns.
-    pub(crate) fn serve_in_turns(&self) {
-        self.locked(|queue| _ = queue.waiters.serve_in_turns(None));
-    }
-
-    /// The same for flows that divide permits: see [`Flows::divide`](super::flows::Flows::divide).
-    pub(crate) fn divide(&self, total: impl FnOnce(&R) -> u32) {
-        self.locked(|queue| {
-            let total = total(&queue.resource);
-            queue.waiters.serve_in_turns(Some(total));
-        });
-    }
-
-    /// Flows that divide permits pay for the time, too.
-    pub(crate) fn count_time(&self, change: impl FnOnce(&mut R)) {
-        self.locked(|queue| {
-            queue.waiters.serve_in_turns(None).count_time();
-            change(&mut queue.resource);
-        });
     }
 
     /// Wakes every waiter, so that it asks again.

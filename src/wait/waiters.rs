@@ -1,3 +1,4 @@
+use core::num::NonZeroU32;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -51,56 +52,26 @@ impl Waiters {
         let ageing = ageing.or(self.ageing).unwrap_or(Ageing::DEFAULT);
         self.ageing = Some(ageing);
         self.is_newest_first = false;
-        if let Some(flows) = &mut self.flows {
-            flows.serve_by_class();
-        }
         self.reorder();
     }
 
-    /// Serves the waiters of each flow in turns: newest first does not apply. Those that wait already have no key. The flows divide this many
-    /// permits, if any.
-    pub(super) fn serve_in_turns(&mut self, permits: Option<u32>) -> &mut Flows {
+    /// Serves the waiters of each flow in turns: newest first does not apply. Those that wait already have no key.
+    pub(crate) fn serve_in_turns(&mut self) -> &mut Flows {
         self.is_newest_first = false;
         let flows = self.flows.get_or_insert_default();
-        if let Some(total) = permits {
-            flows.divide(total);
-        }
-        if self.ageing.is_some() {
-            flows.serve_by_class();
-        }
         while let Some((ticket, _)) = self.in_order.end_mut(false) {
             if let Some(waiter) = self.in_order.remove(ticket) {
-                flows.insert(ticket, waiter, 1);
+                flows.insert(ticket, waiter, NonZeroU32::MIN);
             }
         }
         flows
     }
 
-    /// Sets how many permits the flows divide, if they do: see [`Flows::divide`].
-    pub(crate) fn divide(&mut self, total: u32) {
-        if let Some(flows) = self.flows.as_mut().filter(|flows| flows.divides()) {
-            flows.divide(total);
-        }
-    }
-
-    /// Whether flows divide permits.
+    /// The flows, if they divide permits.
     #[inline]
-    pub(super) fn divides(&self) -> bool {
-        self.flows.as_ref().is_some_and(|flows| flows.divides())
-    }
-
-    /// A request of a flow has taken permits, or none if it has no key.
-    pub(super) fn take(&mut self, flow: Option<Flow>, cost: u32, now: Tick) {
-        if let Some(flows) = &mut self.flows {
-            flows.take(flow.unwrap_or(Flow::OF_NO_KEY), cost, now);
-        }
-    }
-
-    /// A flow has given permits back.
-    pub(super) fn give_back(&mut self, id: u64, count: u32, now: Tick) {
-        if let Some(flows) = &mut self.flows {
-            flows.give_back(id, count, now);
-        }
+    pub(crate) fn division(&mut self) -> Option<&mut Flows> {
+        let flows = self.flows.as_deref_mut();
+        flows.filter(|flows| flows.divides())
     }
 
     #[inline]
@@ -111,7 +82,7 @@ impl Waiters {
     /// Counts permits for the flow of a request that has taken them without being queued.
     pub(super) fn charge_flow(&mut self, ticket: Ticket, cost: u32) {
         if let Some(flows) = &mut self.flows {
-            flows.charge(ticket, cost);
+            flows.remove(ticket, cost);
         }
         self.reorder();
     }
@@ -206,7 +177,10 @@ impl Waiters {
     pub(super) fn head_mut(&mut self) -> Option<(Ticket, &mut Waiter)> {
         match &mut self.flows {
             None => self.in_order.end_mut(self.is_newest_first),
-            Some(flows) => flows.head_mut(),
+            Some(flows) => {
+                let head = flows.head()?;
+                flows.get_mut(head).map(|waiter| (head, waiter))
+            }
         }
     }
 
@@ -246,8 +220,7 @@ impl Waiters {
     pub(super) fn ticket(&mut self, now: Tick, priority: Priority, flow: Option<Flow>) -> Ticket {
         self.arrived = self.arrived.max(now);
         let ageing = self.ageing.unwrap_or(Ageing::DEFAULT);
-        let flow = flow.unwrap_or(Flow::OF_NO_KEY).in_class(priority);
-        let flow = self.flows.as_ref().map_or(0, |_| flow.id());
+        let flow = flow.unwrap_or(Flow::OF_NO_KEY).id();
         let order = ageing.order(self.arrived, priority);
         let ticket = Ticket::new(order, self.next, flow);
         self.next += 1;
@@ -275,13 +248,16 @@ impl Waiters {
 
     /// A queued waiter asks for another cost from now on.
     pub(super) fn change_cost(&mut self, ticket: Ticket, cost: u32) {
-        let waiter = self.get_mut(ticket);
-        if let Some(old) = waiter.map(|waiter| core::mem::replace(&mut waiter.cost, cost)) {
+        let old = match &mut self.flows {
+            None => {
+                let waiter = self.in_order.get_mut(ticket);
+                waiter.map(|waiter| core::mem::replace(&mut waiter.cost, cost))
+            }
+            Some(flows) => flows.change_cost(ticket, cost),
+        };
+        if let Some(old) = old {
             self.cost = self.cost + u64::from(cost) - u64::from(old);
             self.reorder();
-            if let Some(flows) = &mut self.flows {
-                flows.cost_has_changed(ticket);
-            }
         }
     }
 
@@ -326,7 +302,7 @@ impl Waiters {
             None => self.in_order.insert(ticket, waiter),
             Some(flows) => {
                 let flow = flow.unwrap_or(Flow::OF_NO_KEY);
-                flows.insert(ticket, waiter, flow.weight.get());
+                flows.insert(ticket, waiter, flow.weight);
             }
         }
     }
@@ -336,7 +312,7 @@ impl Waiters {
     fn remove_queued(&mut self, ticket: Ticket, paid: Option<u32>) -> Option<Waiter> {
         let removed = match &mut self.flows {
             None => self.in_order.remove(ticket),
-            Some(flows) => flows.remove(ticket, paid),
+            Some(flows) => flows.remove(ticket, paid.unwrap_or(0)),
         }?;
         self.len -= 1;
         self.cost -= u64::from(removed.cost);

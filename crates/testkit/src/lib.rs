@@ -21,7 +21,6 @@ pub mod marble;
 pub mod probe;
 pub mod program;
 pub mod queue;
-pub mod shares;
 pub mod source;
 pub mod turns;
 pub mod wakes;

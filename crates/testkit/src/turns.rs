@@ -1,19 +1,15 @@
-//! Deficit round robin as a plain loop: who has the next turn in a queue in which keys take turns by weight.
+//! Keys that take turns by weight in a queue, and may divide permits, as a plain list: who has the next turn.
 
 use std::collections::VecDeque;
 
-/// A key that waits.
+/// A key that waits or uses permits.
 #[derive(Debug)]
 struct Key {
     id: u64,
-    /// How many keys have begun to wait before.
-    number: u64,
-    /// The first round in which it has a turn.
-    first: u64,
     weight: u32,
-    /// That of its newest request.
-    next_weight: u32,
-    saved: i64,
+    /// What it has had for its weight.
+    account: u64,
+    in_use: u32,
     requests: VecDeque<Request>,
 }
 
@@ -23,108 +19,146 @@ struct Request {
     cost: u32,
 }
 
+/// One permit for the weight 1. Weights up to 10 divide it.
+const PERMIT: u64 = 2_520;
+
+impl Key {
+    /// Its account once its first request has paid, and that request.
+    fn turn(&self) -> Option<(u64, u64)> {
+        let first = self.requests.front()?;
+        let paid = u64::from(first.cost) * PERMIT / u64::from(self.weight);
+        Some((self.account + paid, first.id))
+    }
+}
+
 /// The requests of all keys.
 ///
-/// Keys are visited in rounds. At each visit a key gets its weight, and passes requests as long as it can pay for the first one. A key
-/// that begins to wait is visited first in the next round, and then in the order in which keys have begun. The weight of its newest request holds
-/// as soon as its first request is another one. One without requests is forgotten,
-/// but for the one that passed last, until another passes. A key that is not being visited, and whose first request is cancelled, keeps at
-/// most one turn or what its next request costs.
+/// The next turn is that of the key with the smallest account after its first request; of two, the one whose request is older. A key
+/// begins at the account of the key that was served last, and one that is served has at least that. Where keys divide permits, those below their
+/// share come first.
 #[derive(Debug, Default)]
 pub struct Turns {
     keys: Vec<Key>,
-    round: u64,
-    has_begun: bool,
-    number: u64,
-    begun: u64,
-    last: Option<Key>,
+    account: u64,
+    /// How many permits the keys divide.
+    total: Option<u32>,
 }
 
 impl Turns {
+    /// Keys divide so many permits.
+    #[must_use]
+    pub fn dividing(total: u32) -> Self {
+        Self {
+            total: Some(total),
+            ..Self::default()
+        }
+    }
+
+    /// How many permits are in use.
+    #[must_use]
+    pub fn in_use(&self) -> u32 {
+        self.keys.iter().map(|key| key.in_use).sum()
+    }
+
+    /// Whether this key uses less than its share.
+    #[must_use]
+    pub fn is_below(&self, id: u64) -> bool {
+        let weights: u64 = self.keys.iter().map(|key| u64::from(key.weight)).sum();
+        let total = u64::from(self.total.unwrap_or_default());
+        self.keys.iter().any(|key| {
+            key.id == id && u64::from(key.in_use) * weights < total * u64::from(key.weight)
+        })
+    }
+
+    /// The keys with requests.
+    pub fn waiting(&self) -> impl Iterator<Item = u64> {
+        let waiting = self.keys.iter().filter(|key| !key.requests.is_empty());
+        waiting.map(|key| key.id)
+    }
+
+    /// A request takes its permits at once, if no other waits and there is room.
+    pub fn take(&mut self, key: u64, cost: u32, weight: u32) -> bool {
+        let has_room = self.has_room_for(cost) && self.waiting().next().is_none();
+        if has_room {
+            self.key(key, weight).in_use += cost;
+        }
+        has_room
+    }
+
     /// A request is queued.
     pub fn join(&mut self, key: u64, id: u64, cost: u32, weight: u32) {
-        let index = self.keys.iter().position(|other| other.id == key);
-        let index = index.unwrap_or_else(|| {
-            let last = self.last.take_if(|last| last.id == key);
-            let begins = last.unwrap_or_else(|| {
-                self.begun += 1;
-                Key {
-                    id: key,
-                    number: self.begun,
-                    first: self.round + 1,
-                    weight,
-                    next_weight: weight,
-                    saved: 0,
-                    requests: VecDeque::new(),
-                }
-            });
-            self.keys.push(begins);
-            self.keys.len() - 1
-        });
-        let joined = &mut self.keys[index];
+        let account = self.account;
+        let joined = self.key(key, weight);
         if joined.requests.is_empty() {
-            joined.weight = weight;
+            joined.account = joined.account.max(account);
         }
-        joined.next_weight = weight;
         joined.requests.push_back(Request { id, cost });
     }
 
-    /// Goes from key to key until one can pay for a request, which passes.
-    pub fn pass(&mut self) -> Option<u64> {
-        if self.keys.is_empty() {
-            return None;
-        }
-        loop {
-            let served = self.keys.iter().position(|key| {
-                let is_visited = key.number == self.number;
-                is_visited && key.saved >= i64::from(key.requests[0].cost)
+    fn key(&mut self, id: u64, weight: u32) -> &mut Key {
+        let index = self.keys.iter().position(|key| key.id == id);
+        let index = index.unwrap_or(self.keys.len());
+        if index == self.keys.len() {
+            self.keys.push(Key {
+                id,
+                weight,
+                account: 0,
+                in_use: 0,
+                requests: VecDeque::new(),
             });
-            if let Some(index) = served {
-                let key = &mut self.keys[index];
-                let passed = key.requests.pop_front()?;
-                key.saved -= i64::from(passed.cost);
-                self.last = None;
-                key.weight = key.next_weight;
-                if key.requests.is_empty() {
-                    self.last = Some(self.keys.remove(index));
-                }
-                return Some(passed.id);
-            }
-            self.visit_next();
         }
+        self.keys[index].weight = weight;
+        &mut self.keys[index]
     }
 
-    fn visit_next(&mut self) {
-        let here = (self.round, self.has_begun, self.number);
-        let visits = self.keys.iter().flat_map(|key| {
-            let rounds = [self.round, self.round + 1].into_iter();
-            let rounds = rounds.filter(|round| key.first <= *round);
-            rounds.map(|round| (round, key.first < round, key.number))
-        });
-        let next = visits.filter(|visit| *visit > here).min();
-        let next = next.expect("each key is visited in the next round");
-        (self.round, self.has_begun, self.number) = next;
-        let visited = self.keys.iter_mut().filter(|key| key.number == next.2);
-        visited.for_each(|key| key.saved += i64::from(key.weight));
+    fn has_room_for(&self, cost: u32) -> bool {
+        self.total.is_none_or(|total| self.in_use() + cost <= total)
+    }
+
+    /// The next request passes, if it can.
+    pub fn pass(&mut self) -> Option<u64> {
+        let keys = self
+            .keys
+            .iter()
+            .filter_map(|key| Some((key.turn()?, key.id)));
+        let (turn, id) = keys.min_by_key(|(turn, id)| (!self.is_below(*id), *turn))?;
+        let index = self.keys.iter().position(|key| key.id == id)?;
+        let request = *self.keys[index].requests.front()?;
+        if !self.has_room_for(request.cost) {
+            return None;
+        }
+        self.account = self.account.max(turn.0);
+        let key = &mut self.keys[index];
+        key.account = self.account;
+        key.requests.pop_front();
+        key.in_use += self.total.map_or(0, |_| request.cost);
+        self.forget();
+        Some(request.id)
     }
 
     /// A queued request leaves.
-    pub fn cancel(&mut self, key: u64, id: u64) {
-        let Some(index) = self.keys.iter().position(|other| other.id == key) else {
-            return;
-        };
-        let key = &mut self.keys[index];
-        let was_first = key.requests[0].id == id;
-        key.requests.retain(|request| request.id != id);
-        match key.requests.front() {
-            None => drop(self.keys.remove(index)),
-            Some(next) if was_first => {
-                if key.number != self.number {
-                    key.saved = key.saved.min(next.cost.max(key.next_weight).into());
-                }
-                key.weight = key.next_weight;
-            }
-            Some(_) => {}
+    pub fn cancel(&mut self, id: u64) {
+        for key in &mut self.keys {
+            key.requests.retain(|request| request.id != id);
         }
+        self.forget();
+    }
+
+    /// A key gives permits back.
+    pub fn give_back(&mut self, id: u64, count: u32) {
+        for key in self.keys.iter_mut().filter(|key| key.id == id) {
+            key.in_use -= count;
+        }
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.keys
+            .retain(|key| key.in_use > 0 || !key.requests.is_empty());
+    }
+
+    /// The number of permits changes.
+    pub fn resize(&mut self, total: u32) {
+        self.total = Some(total);
     }
 }

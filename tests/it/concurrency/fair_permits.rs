@@ -12,9 +12,9 @@ use std::task::Poll;
 use futures::StreamExt;
 use futures::future::join_all;
 use paceline::concurrency::{Adaptive, Aimd, FairPermits, Permit, Permits};
-use paceline::limiter::Line;
+use paceline::limiter::{Line, Priority};
 use paceline::prelude::*;
-use testkit::shares::Shares;
+use testkit::turns::Turns;
 use testkit::wakes::Driven;
 
 use crate::timed::{ms, now, since, sleep};
@@ -109,19 +109,23 @@ async fn random_schedules_pass_as_in_the_plain_list_and_never_more_than_the_tota
         let mut total = most + part(random, 8);
         let mut requests =
             Requests::of(FairPermits::new(total).with_weights(|key| weight_of(*key)));
-        let mut shares = Shares::new(total);
+        let mut turns = Turns::dividing(total);
         for id in 0..120 {
             match below(random, 12) {
                 0..5 => {
                     let (key, cost) = (below(random, keys), 1 + part(random, most));
-                    let at_once = shares.join(key, id, cost, weight_of(key).get());
+                    let weight = weight_of(key).get();
+                    let at_once = turns.take(key, cost, weight);
+                    if !at_once {
+                        turns.join(key, id, cost, weight);
+                    }
                     assert_eq!(requests.join(key, id, cost), at_once, "{seed} {id}");
                 }
                 5 if !requests.waiting.is_empty() => {
                     let index = any(random, &requests.waiting);
-                    let (key, id, request) = requests.waiting.remove(index);
+                    let (_, id, request) = requests.waiting.remove(index);
                     drop(request);
-                    shares.cancel(key, id);
+                    turns.cancel(id);
                 }
                 6 if below(random, 2) == 0 => {
                     total = if below(random, 3) == 0 {
@@ -130,21 +134,18 @@ async fn random_schedules_pass_as_in_the_plain_list_and_never_more_than_the_tota
                         most + part(random, 8)
                     };
                     requests.permits.total().resize(total);
-                    shares.resize(total);
+                    turns.resize(total);
                 }
                 _ if !requests.held.is_empty() => {
                     let index = any(random, &requests.held);
                     let (key, permit) = requests.held.remove(index);
-                    shares.give_back(key, permit.count());
+                    turns.give_back(key, permit.count());
                 }
                 _ => {}
             }
-            let below: Vec<u64> = shares
-                .waiting()
-                .filter(|key| shares.is_below(*key))
-                .collect();
-            let has_room = shares.in_use() < total;
-            let expected: Vec<u64> = std::iter::from_fn(|| shares.pass()).collect();
+            let below: Vec<u64> = turns.waiting().filter(|key| turns.is_below(*key)).collect();
+            let has_room = turns.in_use() < total;
+            let expected: Vec<u64> = std::iter::from_fn(|| turns.pass()).collect();
             let first = requests.first_of(&below).filter(|_| has_room);
             let passed = requests.passed();
             assert_eq!(passed, expected, "{seed} {id}");
@@ -153,7 +154,7 @@ async fn random_schedules_pass_as_in_the_plain_list_and_never_more_than_the_tota
                 alone += 1;
             }
             let in_use = requests.permits.total().in_use();
-            assert_eq!(in_use, shares.in_use());
+            assert_eq!(in_use, turns.in_use());
             assert!(in_use <= total || expected.is_empty());
             granted += expected.len();
         }
@@ -265,7 +266,7 @@ async fn keys_below_their_share_take_turns_by_weight_up_to_their_shares() {
     let keys = "c".repeat(20) + &"a".repeat(20) + &"b".repeat(20);
     held.while_waiting(&permits, &keys, release).await;
     // Shares of 6, 4 and 2. The eleventh permit is of the share of the other key.
-    assert_eq!(held.order.into_inner(), "aaabbaaabbc");
+    assert_eq!(held.order.into_inner(), "abaababaabc");
 }
 
 #[tokio::test(start_paused = true)]
@@ -396,6 +397,104 @@ async fn by_time_a_key_that_has_paid_does_not_wait_behind_keys_that_come_anew_fo
     let _ = tokio::time::timeout(ms(8_050), all).await;
     let of_a = done.borrow()[&'a'];
     assert!((15..=30).contains(&of_a), "{done:?}");
+}
+
+/// How many calls end in ten seconds that a key makes in this many loops, of so many milliseconds and a pause.
+async fn in_loops(
+    permits: &FairPermits<char>,
+    key: char,
+    loops: u32,
+    [millis, pause]: [u64; 2],
+) -> u32 {
+    let end = now() + ms(10_000);
+    let calls = AtomicU32::new(0);
+    let loops = (0..loops).map(async |_| {
+        loop {
+            call(permits.at(key), millis).await;
+            calls.fetch_add(1, Ordering::Relaxed);
+            if pause > 0 {
+                // It neither uses a permit nor waits for one.
+                sleep(pause).await;
+            }
+        }
+    });
+    let _ = tokio::time::timeout_at(end, join_all(loops)).await;
+    calls.into_inner()
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_time_a_slow_key_that_asks_one_after_another_has_no_more_of_it_than_a_quick_one() {
+    for loops in [1, 100] {
+        let permits = FairPermits::new(1).with_permit_seconds();
+        let slow = in_loops(&permits, 's', 1, [100, 1]);
+        let quick = in_loops(&permits, 'q', loops, [1, 0]);
+        let (slow, quick) = tokio::join!(slow, quick);
+        assert_eq!((slow, quick), (50, 5_000));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_permits_a_quick_key_that_asks_one_after_another_keeps_its_share_beside_a_slow_one() {
+    let permits = FairPermits::new(2);
+    let quick = in_loops(&permits, 'q', 1, [1, 0]);
+    let slow = in_loops(&permits, 's', 5, [1_000, 0]);
+    let (quick, slow) = tokio::join!(quick, slow);
+    assert_eq!((quick, slow), (10_000, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_time_a_key_pays_only_for_the_time_in_which_another_waited() {
+    let permits = FairPermits::new(1).with_permit_seconds();
+    let held = permits.at('a').try_acquire();
+    sleep(60_000).await;
+    let order = Held::new();
+    let release = async {
+        sleep(1).await;
+        drop(held);
+        for _ in 0..4 {
+            sleep(10).await;
+            order.permits.borrow_mut().clear();
+        }
+    };
+    order.while_waiting(&permits, "aabb", release).await;
+    assert_eq!(*order.order.borrow(), "baba");
+}
+
+#[test]
+fn keys_that_begin_to_divide_a_queue_with_the_newest_first_wake_the_oldest() {
+    let total = Permits::new(1).with_newest_first(ms(0));
+    let held = total.try_acquire();
+    let [mut oldest, mut newest] = [(); 2].map(|()| waiter(total.clone()));
+    assert!(oldest.poll().is_pending() && newest.poll().is_pending());
+    drop(held);
+    assert!(newest.is_woken() && !oldest.is_woken());
+    let _permits = FairPermits::<char>::of(&total);
+    assert!(oldest.is_woken() && oldest.poll().is_ready());
+}
+
+#[test]
+fn two_divisions_of_the_same_permits_have_the_same_keys() {
+    let total = Permits::new(2);
+    let [one, other] = [(); 2].map(|()| FairPermits::of(&total));
+    let mut held: Vec<_> = (0..2).map(|_| one.at('a').try_acquire().unwrap()).collect();
+    let mut above = waiter(other.at('a'));
+    let mut below = waiter(other.at('b'));
+    assert!(above.poll().is_pending() && below.poll().is_pending());
+    held.pop();
+    assert!(below.is_woken() && !above.is_woken());
+}
+
+#[test]
+fn a_key_alone_below_its_share_waits_for_one_release_whatever_the_classes() {
+    let permits = FairPermits::new(2);
+    let mut held: Vec<_> = (0..2)
+        .map(|_| permits.at('a').try_acquire().unwrap())
+        .collect();
+    let mut urgent = waiter(permits.at('a').with_priority(Priority::High));
+    let mut below = waiter(permits.at('b'));
+    assert!(urgent.poll().is_pending() && below.poll().is_pending());
+    held.pop();
+    assert!(below.is_woken() && !urgent.is_woken());
 }
 
 #[tokio::test(start_paused = true)]
@@ -539,8 +638,9 @@ fn requests_without_a_key_are_one_key_of_weight_1() {
     let mut keyless = waiter(total);
     let mut keyed = waiter(permits.at('a'));
     assert!(keyless.poll().is_pending() && keyed.poll().is_pending());
+    // They use all permits, and the key none.
     let mut grants = Vec::new();
-    for one in [&mut waited, &mut keyed, &mut keyless] {
+    for one in [&mut keyed, &mut waited, &mut keyless] {
         held.pop();
         assert!(one.is_woken());
         grants.push(one.poll());

@@ -5,15 +5,16 @@ use core::pin::pin;
 use core::time::Duration;
 
 use ::paceline::concurrency::Permits;
-use ::paceline::limiter::{Keyed, Owned, Shared};
+use ::paceline::limiter::{FairQueue, Keyed, Owned, Shared};
 use ::paceline::policy::{
     FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
 use ::paceline::prelude::*;
 use ::paceline::time::Rate;
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt, repeat, sink};
-use futures::StreamExt;
+use futures::future::join_all;
 use futures::sink::drain;
+use futures::{StreamExt, poll};
 
 use super::hot::{Hot, Part, Work, asked, drained, filled, items};
 
@@ -86,6 +87,28 @@ pub(super) const ALL: &[Hot] = &[
         Part::Waiting,
         "paceline Shared::acquire, TokenBucket, burst 100",
         |n| acquired(n, small_bucket().shared()),
+    ),
+    hot(Part::Waiting, "paceline Shared, a grant in a queue", |n| {
+        let limit = shared();
+        queued(n, limit.clone(), move |_| limit.acquire_owned(1))
+    }),
+    hot(
+        Part::Waiting,
+        "paceline FairQueue, a grant in a queue, one key",
+        |n| {
+            let limit = FairQueue::new(bucket());
+            queued(n, limit.limit().clone(), move |_| limit.acquire(1, 1))
+        },
+    ),
+    hot(
+        Part::Waiting,
+        "paceline FairQueue, a grant in a queue, 1,000 keys",
+        |n| {
+            let limit = FairQueue::new(bucket());
+            queued(n, limit.limit().clone(), move |key| {
+                limit.acquire(key % 1_000, 1)
+            })
+        },
     ),
     hot(Part::Waiting, "paceline Keyed::acquire, one key", |n| {
         Box::pin(async move {
@@ -251,6 +274,24 @@ fn acquired(count: u64, limit: Shared<TokenBucket>) -> Work {
     Box::pin(async move {
         for _ in 0..count {
             assert!(limit.acquire(1).await.is_ok());
+        }
+    })
+}
+
+/// Requests that wait a thousand at a time.
+fn queued<F: Future + 'static>(
+    count: u64,
+    limit: Shared<TokenBucket>,
+    acquire: impl Fn(u64) -> F + 'static,
+) -> Work {
+    Box::pin(async move {
+        for first in (0..count).step_by(1_000) {
+            limit.pause_for(HOUR);
+            let requests = join_all((first..count.min(first + 1_000)).map(&acquire));
+            let mut requests = pin!(requests);
+            assert!(poll!(&mut requests).is_pending());
+            limit.resume();
+            requests.await;
         }
     })
 }
