@@ -71,8 +71,8 @@ use super::{Limiter, Limits, Observer};
 /// * **Nothing is wasted**: only the order changes. While no other key waits, one key has the whole limit. A key without waiting requests costs
 ///   and saves nothing.
 /// * **First come, first served** among the requests of one key.
-/// * **Classes**: with [`with_priority`](Self::with_priority) a request overtakes others of its key. No key overtakes another one by a class.
-///   [Newest first](Shared::with_newest_first) does not apply.
+/// * **Classes**: with [`with_priority`](Self::with_priority) keys take turns within each class. The class of the oldest request is served
+///   first, where a class above counts as some time of waiting, so none starves. [Newest first](Shared::with_newest_first) does not apply.
 /// * A request passes at once if no request waits, whatever its key has had.
 /// * Requests through [`limit`](Self::limit) are together one more key, of weight 1.
 ///
@@ -140,7 +140,7 @@ impl<K: Hash, P: Policy> FairQueue<K, P> {
         }
     }
 
-    /// Puts the requests of this clone into a class: see [`Shared::with_priority`]. It orders the requests of each key.
+    /// Puts the requests of this clone into a class: see [`Shared::with_priority`]. Keys take turns within each class.
     #[must_use]
     pub fn with_priority(self, priority: Priority) -> Self {
         let limit = self.limit.with_priority(priority);

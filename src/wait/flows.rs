@@ -7,6 +7,7 @@ use std::hash::RandomState;
 
 use crate::time::Tick;
 
+use super::Priority;
 use super::in_order::InOrder;
 use super::waiter::{Ticket, Waiter};
 
@@ -22,8 +23,20 @@ impl Flow {
     /// All requests without a key.
     pub(crate) const OF_NO_KEY: Self = Self::new(0, NonZeroU32::MIN);
 
-    pub(crate) const fn new(id: u64, weight: NonZeroU32) -> Self {
+    /// Two bits of the hash of its key give way to the class of a request.
+    pub(crate) const fn new(hash: u64, weight: NonZeroU32) -> Self {
+        let id = hash & !CLASS;
         Self { id, weight }
+    }
+
+    /// What the ticket of a request says.
+    pub(super) const fn in_class(self, priority: Priority) -> u64 {
+        self.id
+            | match priority {
+                Priority::Normal => 0,
+                Priority::High => 1,
+                Priority::Low => 2,
+            }
     }
 
     /// What a permit keeps, to be [given back](super::WaitQueue::release).
@@ -32,12 +45,16 @@ impl Flow {
     }
 }
 
+const CLASS: u64 = 3;
+
 /// The waiters of each flow, which take turns by weight: self-clocked fair queueing (S. J. Golestani, 1994).
 ///
 /// Each flow has an account of the permits that it has had, divided by its weight. The next flow is the one whose account is the smallest once
 /// its first request is paid; of two that are equal, the one whose first request is older. A flow that begins to wait starts at the account
 /// of the flow served last, so it saves nothing while it does not wait. Nor does a flow whose turn was missed: when it is served, its
 /// account is raised to that of the flow served before.
+///
+/// If requests have [classes](Self::serve_by_class), the class of the oldest one is served, and flows take turns within it.
 ///
 /// If the flows [divide](Self::divide) permits, those below their share come before those above. If they [pay for
 /// time](Self::count_time), the account is the time for which a flow has held permits while any flow waited, and is known
@@ -50,6 +67,8 @@ pub(crate) struct Flows {
     /// The places of those that wait, but for the first one: most often it is the flow that was served last, and the others stay as they are.
     waiting: BTreeSet<Place>,
     first: Option<Place>,
+    /// The first requests of those that wait, if requests have classes.
+    oldest: Option<BTreeSet<Ticket>>,
     /// The accounts of flows that neither wait nor use permits.
     owing: BTreeSet<(u128, u64)>,
     course: Course,
@@ -83,6 +102,8 @@ const FEW: usize = 64;
 /// Where a flow that waits stands.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Place {
+    /// That of its first request.
+    class: u64,
     load: Load,
     turn: Turn,
 }
@@ -118,6 +139,13 @@ impl Flows {
         self.choose();
     }
 
+    /// The class of the request that is the first in the order of tickets comes before the others.
+    pub(super) fn serve_by_class(&mut self) {
+        let places = self.lanes.values().filter_map(|lane| lane.place);
+        self.oldest = Some(places.map(|place| place.turn.1).collect());
+        self.choose();
+    }
+
     /// Flows pay for the time for which they use permits.
     pub(crate) const fn count_time(&mut self) {
         self.course.counts_time = true;
@@ -150,7 +178,8 @@ impl Flows {
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
-        self.lanes.get_mut(&ticket.flow)?.waiters.get_mut(ticket)
+        let lane = self.lanes.get_mut(&(ticket.flow & !CLASS))?;
+        lane.waiters.get_mut(ticket)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
@@ -205,7 +234,8 @@ impl Flows {
     }
 
     /// The only place where a flow begins, moves or ends.
-    fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut Lane, &mut Course) -> T) -> T {
+    fn change<T>(&mut self, flow: u64, change: impl FnOnce(&mut Lane, &mut Course) -> T) -> T {
+        let id = flow & !CLASS;
         let course = &mut self.course;
         let lane = self.lanes.entry(id).or_default();
         let (place, weight) = (lane.place, lane.weight_in_share());
@@ -217,6 +247,10 @@ impl Flows {
         lane.place = course.place_of(lane);
         let has_moved = lane.place != place;
         if has_moved {
+            if let Some(oldest) = &mut self.oldest {
+                place.map(|place| oldest.remove(&place.turn.1));
+                oldest.extend(lane.place.map(|place| place.turn.1));
+            }
             let is_first = self.first.take_if(|first| Some(*first) == place).is_some();
             if let Some(place) = place.filter(|_| !is_first) {
                 self.waiting.remove(&place);
@@ -258,9 +292,15 @@ impl Flows {
             self.waiting.extend(self.first.take());
             self.next_by_share(total)
         } else {
-            let is_first = |place: &&Place| self.first.is_none_or(|first| **place < first);
-            if let Some(place) = self.waiting.first().filter(is_first).copied() {
-                self.waiting.pop_first();
+            let oldest = self.oldest.as_ref().and_then(BTreeSet::first);
+            let start = Place::start_of(oldest.map_or(0, |oldest| oldest.flow & CLASS));
+            let is_later = |first: Place| first < start || first.class > start.class;
+            let is_first = |place: &&Place| {
+                self.first
+                    .is_none_or(|first| **place < first || is_later(first))
+            };
+            if let Some(place) = self.waiting.range(start..).next().filter(is_first).copied() {
+                self.waiting.remove(&place);
                 self.waiting.extend(self.first.replace(place));
             }
             self.first.as_ref()
@@ -290,14 +330,28 @@ impl Flows {
     }
 }
 
+impl Place {
+    /// Before all of a class.
+    fn start_of(class: u64) -> Self {
+        Self {
+            class,
+            load: Load {
+                in_use: 0,
+                weight: 1,
+            },
+            turn: Turn::default(),
+        }
+    }
+}
+
 impl Course {
     fn place_of(&self, lane: &mut Lane) -> Option<Place> {
         let weight = lane.weight;
         let (in_use, account) = (lane.in_use, lane.account);
         let (first, waiter) = lane.waiters.end_mut(false)?;
-        let load = Load { in_use, weight };
+        let (class, load) = (first.flow & CLASS, Load { in_use, weight });
         let turn = (self.paid(account, weight, waiter.cost), first);
-        Some(Place { load, turn })
+        Some(Place { class, load, turn })
     }
 
     /// The account after a request of this cost, as far as that is known.
@@ -381,7 +435,7 @@ impl Hasher for IsHashed {
     }
 
     fn write_u64(&mut self, id: u64) {
-        self.0 = id;
+        self.0 = id >> 2;
     }
 
     fn finish(&self) -> u64 {
@@ -396,7 +450,7 @@ mod tests {
     use super::*;
 
     fn ticket(key: u64, number: u64) -> Ticket {
-        Ticket::new(Tick::ZERO, number, key)
+        Ticket::new(Tick::ZERO, number, key << 2)
     }
 
     fn insert(flows: &mut Flows, ticket: Ticket, cost: u32, weight: u32) {
@@ -472,7 +526,7 @@ mod tests {
     }
 
     fn flow(key: u64, weight: u32) -> Flow {
-        Flow::new(key, NonZeroU32::new(weight).unwrap())
+        Flow::new(key << 2, NonZeroU32::new(weight).unwrap())
     }
 
     fn is_empty(flows: &Flows) -> bool {
@@ -502,20 +556,20 @@ mod tests {
             for now in 1_000..2_000 {
                 let passed = pass(&mut flows).unwrap();
                 flows.look_at(Tick::from_nanos(now));
-                flows.take(flow(passed.flow, 2), 1);
+                flows.take(flow(passed.flow >> 2, 2), 1);
             }
             flows.look_at(Tick::from_nanos(2_000));
             for key in 0..1_000 {
                 flows.remove(ticket(key, 2 * key), 0);
                 flows.remove(ticket(key, 2 * key + 1), 0);
-                let in_use = flows.lanes[&key].in_use;
-                flows.give_back(key, in_use);
+                let in_use = flows.lanes[&(key << 2)].in_use;
+                flows.give_back(key << 2, in_use);
             }
             // In an idle hour as much could have been had.
             flows.look_at(Tick::from_nanos(3_600_000_000_000));
             for key in 1_000..2_000 {
                 flows.take(flow(key, 1), 1);
-                flows.give_back(key, 1);
+                flows.give_back(key << 2, 1);
             }
             assert!(is_empty(&flows), "{counts_time}");
         }
@@ -532,7 +586,7 @@ mod tests {
             insert(&mut flows, ticket(0, 2 * key + 1), 1, 1);
             for half in 0..2 {
                 let passed = pass(&mut flows).unwrap();
-                flows.take(flow(passed.flow, 1), 1);
+                flows.take(flow(passed.flow >> 2, 1), 1);
                 flows.look_at(Tick::from_nanos(100 * (2 * key + half)));
                 flows.give_back(passed.flow, 1);
             }
@@ -554,7 +608,7 @@ mod tests {
         }
         for key in 0..4 {
             flows.look_at(Tick::MAX);
-            flows.give_back(key, u32::MAX);
+            flows.give_back(key << 2, u32::MAX);
             assert!(pass(&mut flows).is_some());
         }
         while pass(&mut flows).is_some() {}
@@ -578,7 +632,7 @@ mod tests {
             assert_eq!(flows.head(), Some(ticket(0, 0)));
         }
         flows.look_at(Tick::ZERO);
-        flows.give_back(999, 1);
+        flows.give_back(999 << 2, 1);
         assert_eq!(flows.head(), Some(ticket(999, 999)));
     }
 

@@ -52,6 +52,9 @@ impl Waiters {
         let ageing = ageing.or(self.ageing).unwrap_or(Ageing::DEFAULT);
         self.ageing = Some(ageing);
         self.is_newest_first = false;
+        if let Some(flows) = &mut self.flows {
+            flows.serve_by_class();
+        }
         self.reorder();
     }
 
@@ -59,6 +62,9 @@ impl Waiters {
     pub(crate) fn serve_in_turns(&mut self) -> &mut Flows {
         self.is_newest_first = false;
         let flows = self.flows.get_or_insert_default();
+        if self.ageing.is_some() {
+            flows.serve_by_class();
+        }
         while let Some((ticket, _)) = self.in_order.end_mut(false) {
             if let Some(waiter) = self.in_order.remove(ticket) {
                 flows.insert(ticket, waiter, NonZeroU32::MIN);
@@ -220,7 +226,7 @@ impl Waiters {
     pub(super) fn ticket(&mut self, now: Tick, priority: Priority, flow: Option<Flow>) -> Ticket {
         self.arrived = self.arrived.max(now);
         let ageing = self.ageing.unwrap_or(Ageing::DEFAULT);
-        let flow = flow.unwrap_or(Flow::OF_NO_KEY).id();
+        let flow = flow.unwrap_or(Flow::OF_NO_KEY).in_class(priority);
         let order = ageing.order(self.arrived, priority);
         let ticket = Ticket::new(order, self.next, flow);
         self.next += 1;

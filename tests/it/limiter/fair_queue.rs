@@ -222,7 +222,7 @@ async fn a_head_that_is_not_polled_is_passed_over_and_keeps_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn classes_order_the_requests_of_one_key_and_keys_take_turns() {
+async fn keys_take_turns_within_each_class() {
     let limit = used();
     let urgent = limit.clone().with_priority(Priority::High);
     let passed = RefCell::new(String::new());
@@ -239,6 +239,48 @@ async fn classes_order_the_requests_of_one_key_and_keys_take_turns() {
         call(&urgent, 'b', 'B'),
     );
     assert_eq!(passed.into_inner(), "ABAbaa");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_goes_before_those_of_every_key_in_a_lower_class() {
+    let limit = used();
+    let urgent = limit.clone().with_priority(Priority::High);
+    let mut others: FuturesUnordered<_> = (0..6).map(|_| limit.acquire_one('a')).collect();
+    assert!(others.next().now_or_never().is_none());
+    let start = now();
+    let calls = ['b', 'c', 'b'].map(async |key| {
+        urgent.acquire_one(key).await;
+        since(start)
+    });
+    assert_eq!(join_all(calls).await, [100, 200, 300]);
+    let low = limit.clone().with_priority(Priority::Low);
+    let (at, ()) = tokio::join!(
+        async {
+            low.acquire_one('d').await;
+            since(start)
+        },
+        others.map(|()| ()).collect::<()>()
+    );
+    assert_eq!(at, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_class_starves_below_a_flood_of_another() {
+    let limit = used();
+    let urgent = limit.clone().with_priority(Priority::High);
+    let mut flood: FuturesUnordered<_> = (0..1_000).map(|_| urgent.acquire_one('a')).collect();
+    assert!(flood.next().now_or_never().is_none());
+    let start = now();
+    let low = limit.clone().with_priority(Priority::Low);
+    let newest = async {
+        for key in 'b'..='z' {
+            sleep(1_000).await;
+            low.acquire_one(key).await;
+        }
+        since(start)
+    };
+    let (at, ()) = tokio::join!(newest, flood.map(|()| ()).collect::<()>());
+    assert!(at < 100_000 + 25 * 1_100, "{at}");
 }
 
 #[tokio::test(start_paused = true)]
