@@ -53,7 +53,7 @@ const CEILINGS: [(Part, &str, Option<&str>, f64); 11] = [
         Part::Waiting,
         "paceline FairQueue, a grant in a queue, one key",
         Some(GRANT),
-        775.0,
+        860.0,
     ),
     (
         Part::Waiting,
