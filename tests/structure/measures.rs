@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(23_165, 22_677),
+        lines: at_most(23_371, 22_677),
         types: at_most(345, 345),
     },
     Crate {
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(213 * 1024 + 512, 213 * 1024 + 512),
+        ceiling: at_most(214 * 1024 + 512, 214 * 1024 + 512),
         measure: markdown,
     },
     Limit {
