@@ -327,7 +327,8 @@ impl Policy for AlignedWindow {
         self.room_in(&self.present(state, now), now)
     }
 
-    /// A month counts as 31 days, so that a caller that spreads the permits over the window is never refused.
+    /// A month counts as 31 days, so that a caller that spreads the permits over the window is never refused, except while a
+    /// [margin](Self::with_margin) closes it.
     fn quota(&self) -> Option<Quota> {
         Some(Quota {
             permits: self.limit,

@@ -41,8 +41,8 @@
 //! # A margin
 //!
 //! A policy decides when a request leaves; a provider counts when it arrives. `with_margin(shortest..=longest)` makes the policy keep
-//! its bound for arrivals, whatever time in that range each request takes, also if one overtakes another. It depends on the
-//! difference J only, and no smaller margin would do.
+//! its bound for arrivals, whatever time in that range each request takes, also if one overtakes another. The margin is the
+//! difference J, and no smaller one would do. (A counter could do with 1 ns less.)
 //!
 //! | the provider counts | write | which is |
 //! |---|---|---|
@@ -453,6 +453,29 @@ mod tests {
     #[should_panic(expected = "a counter needs at least 1 bucket, got 0")]
     fn a_counter_from_a_rate_panics_on_0_buckets() {
         let _ = SlidingCounter::strict_from_rate(crate::time::Rate::per_second(1), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a margin needs a longest delay of at least the shortest")]
+    fn a_margin_for_delays_in_the_wrong_order_panics() {
+        let _ = SlidingLog::new(1, Duration::MAX).with_margin(Duration::MAX..=Duration::ZERO);
+    }
+
+    #[test]
+    fn the_longest_margin_does_not_overflow() {
+        use crate::time::Rate;
+
+        const FOREVER: RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
+        const SLOWEST: Rate = Rate::new(1, Duration::MAX);
+        const FASTEST: Rate = Rate::new(u32::MAX, Duration::from_nanos(1));
+        const LOG: SlidingLog = SlidingLog::from_rate(SLOWEST).with_margin(FOREVER);
+        assert_eq!(LOG, SlidingLog::from_rate(SLOWEST));
+        let every = Interval::from_rate(FASTEST).with_margin(FOREVER);
+        assert!(every.interval() > Duration::MAX / u32::MAX);
+        for (rate, burst) in [(SLOWEST, 1), (SLOWEST, u32::MAX), (FASTEST, u32::MAX)] {
+            let bucket = TokenBucket::new(rate, burst).with_margin(FOREVER);
+            assert!(bucket.rate() <= rate && bucket.burst() <= burst);
+        }
     }
 
     #[test]
