@@ -74,7 +74,7 @@
 //! millisecond late, because tokio's timers have a grid of one millisecond.
 //!
 //! What a provider counts is *arrivals*, not emissions. If the way there takes between lo and hi, two arrivals can be
-//! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it. Where an answer proves the arrival,
+//! hi − lo closer than their emissions; [a margin](policy#a-margin) covers it. Where an answer proves the arrival,
 //! [permits with a cool-down](concurrency::Permits::with_cooldown) need no margin, whatever the network does. The way begins
 //! inside your own program: the system may suspend a task after an item has passed and before it is used, and then the next
 //! one seems to follow too closely to a consumer that reads a clock of its own.
@@ -143,6 +143,9 @@ pub mod time;
 
 /// The guides: pages of the repository.
 pub mod _docs {
+    #[doc = include_str!("../docs/what-the-provider-counts.md")]
+    pub mod what_the_provider_counts {}
+
     #[doc = include_str!("../docs/choosing.md")]
     pub mod choosing {}
 
@@ -154,9 +157,6 @@ pub mod _docs {
 
     #[doc = include_str!("../docs/semantics.md")]
     pub mod semantics {}
-
-    #[doc = include_str!("../docs/what-the-provider-counts.md")]
-    pub mod what_the_provider_counts {}
 
     #[doc = include_str!("../docs/language-models.md")]
     pub mod language_models {}

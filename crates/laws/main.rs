@@ -12,6 +12,7 @@ mod changes;
 mod credit;
 mod edges;
 mod fair;
+mod margin;
 mod model;
 mod permits;
 mod reading;

@@ -18,6 +18,7 @@
 //! | `every 50ms` | [`Interval`](crate::policy::Interval) |
 //! | `every 50ms delayed` | the same, in which the first request waits too |
 //! | `1/s to 100/s within 1min restart 5min` | [`Ramp`](crate::policy::Ramp), that may begin again after an idle time |
+//! | `10/s margin 80ms`, `5000/day aligned margin 5ms to 80ms` | any of these [for arrivals](crate::policy#a-margin) within 80 ms, or from 5 to 80 ms |
 //! | `60/min fixed per request` | [`PerRequest`](crate::policy::PerRequest) of any of these |
 //! | `10/s and 500/day` | [all](crate::policy::All) of them |
 //! | `unlimited` | [`Unlimited`](crate::policy::Unlimited) |

@@ -1,3 +1,4 @@
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::time::{Tick, WallClock};
@@ -5,6 +6,7 @@ use crate::time::{Tick, WallClock};
 use super::alignment::Alignment;
 use super::{
     Decision, OutOfRange, Policy, Quota, Status, check_window, decide_in_window, room_in_window,
+    spread,
 };
 
 /// At most `limit` in each hour, day or month of the calendar; **twice the limit can pass around the end of a window**.
@@ -56,6 +58,9 @@ pub struct AlignedWindow {
     /// Seconds by which the local time is ahead of UTC.
     utc_offset: i32,
     clock: WallClock,
+    /// The shortest delay until a request arrives, and by how much the longest one is longer.
+    delay: Duration,
+    margin: Duration,
 }
 
 /// The latest reading of the wall clock. It is before the end of every window, also of one that never ends.
@@ -76,6 +81,8 @@ impl AlignedWindow {
             alignment: alignment.named(),
             utc_offset: 0,
             clock: WallClock::system(),
+            delay: Duration::ZERO,
+            margin: Duration::ZERO,
         }
     }
 
@@ -134,6 +141,57 @@ impl AlignedWindow {
         })
     }
 
+    /// At most `limit` *arrive* in each window, if each request takes a time in `delay` to arrive. See [the module](super#a-margin).
+    ///
+    /// Before a window ends, nothing passes for the difference, in which a request could arrive in this window or in the next one.
+    /// If the clocks may differ, the shortest delay is shorter by that, and the longest one longer.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::{AlignedWindow, Alignment};
+    /// use paceline::time::WallClock;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let ms = Duration::from_millis;
+    /// let clock = WallClock::starting_at(ms(59_900)); // 100 ms before a minute
+    /// let limit = AlignedWindow::new(500, Alignment::Minute).with_clock(clock);
+    /// let limit = limit.with_margin(ms(5)..=ms(80)).shared();
+    ///
+    /// assert!(limit.try_acquire(1).is_pass(), "arrives 20 ms before the minute ends, or earlier");
+    /// tokio::time::advance(ms(20)).await;
+    /// assert_eq!(limit.try_acquire(1).retry_in(), Some(ms(75)), "then it cannot arrive in this minute");
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the longest delay is less than the shortest, or longer by a window: then nothing could pass. A
+    /// [`SlidingLog`](super::SlidingLog) with a margin keeps to such windows, too.
+    #[must_use]
+    #[track_caller]
+    pub fn with_margin(self, delay: RangeInclusive<Duration>) -> Self {
+        crate::time::or_panic(self.try_with_margin(&delay))
+    }
+
+    /// For the text of a policy.
+    pub(super) fn try_with_margin(
+        self,
+        delay: &RangeInclusive<Duration>,
+    ) -> Result<Self, OutOfRange> {
+        let margin = self.margin.saturating_add(spread(delay)?);
+        if margin >= self.alignment.shortest() {
+            let message = "the margin of an aligned window is shorter than the window (a sliding window can keep a longer one)";
+            return Err(OutOfRange::new("delay", message).got_time(margin));
+        }
+        Ok(Self {
+            delay: self.delay.saturating_add(*delay.start()),
+            margin,
+            ..self
+        })
+    }
+
     /// The most that passes in a window.
     #[must_use]
     pub const fn limit(&self) -> u32 {
@@ -152,15 +210,23 @@ impl AlignedWindow {
         self.utc_offset
     }
 
+    /// The delays for which its windows hold of arrivals, if it was made [`with_margin`](Self::with_margin).
+    #[must_use]
+    pub fn margin(&self) -> Option<RangeInclusive<Duration>> {
+        let longest = self.delay.saturating_add(self.margin);
+        (!longest.is_zero()).then_some(self.delay..=longest)
+    }
+
     /// The wall clock in nanoseconds since 1970.
     fn wall(&self) -> u64 {
         let nanos = u64::try_from(self.clock.now().as_nanos());
         nanos.unwrap_or(LAST).min(LAST)
     }
 
-    /// When the window that holds `wall` ends.
+    /// When the window ends that holds the earliest arrival of what leaves at `wall`.
     fn end_after(&self, wall: u64) -> u64 {
-        let ahead = i128::from(self.utc_offset) * 1_000_000_000;
+        let delay = i128::try_from(self.delay.as_nanos()).unwrap_or(i128::MAX / 2);
+        let ahead = i128::from(self.utc_offset) * 1_000_000_000 + delay;
         let local_end = self.alignment.end_after(i128::from(wall) + ahead);
         u64::try_from(local_end - ahead).unwrap_or(u64::MAX)
     }
@@ -168,12 +234,25 @@ impl AlignedWindow {
     /// The decision on a request in the window that counts `now`.
     fn in_window(&self, present: &AlignedWindowState, now: Tick, cost: u32) -> Decision {
         decide_in_window(self.limit, now, cost, |room| {
-            if present.spent > u64::from(room) {
+            if present.spent > u64::from(room) || self.is_closed(present, now) {
                 present.ends_at
             } else {
                 Tick::ZERO
             }
         })
+    }
+
+    /// Whether a request may arrive in the next window. A window that ends after the last tick has none.
+    fn is_closed(&self, present: &AlignedWindowState, now: Tick) -> bool {
+        let left = present.ends_at.since(now.max(present.began));
+        !self.margin.is_zero() && left <= self.margin && present.ends_at < Tick::MAX
+    }
+
+    fn room_in(&self, present: &AlignedWindowState, now: Tick) -> u32 {
+        if self.is_closed(present, now) {
+            return 0;
+        }
+        room_in_window(self.limit, present.spent)
     }
 
     /// The window that counts `now`. It reads the wall clock if the time of the last one is over.
@@ -245,10 +324,11 @@ impl Policy for AlignedWindow {
     }
 
     fn room(&self, state: &AlignedWindowState, now: Tick) -> u32 {
-        room_in_window(self.limit, self.present(state, now).spent)
+        self.room_in(&self.present(state, now), now)
     }
 
-    /// A month counts as 31 days, so that a caller that spreads the permits over the window is never refused.
+    /// A month counts as 31 days, so that a caller that spreads the permits over the window is never refused, except while a
+    /// [margin](Self::with_margin) closes it.
     fn quota(&self) -> Option<Quota> {
         Some(Quota {
             permits: self.limit,
@@ -259,11 +339,11 @@ impl Policy for AlignedWindow {
     /// It resets at the end of the window.
     fn status(&self, state: &AlignedWindowState, now: Tick) -> Status {
         let present = self.present(state, now);
-        let reset_in = match present.spent {
-            0 => Duration::ZERO,
+        let room = self.room_in(&present, now);
+        let reset_in = match room {
+            room if room == self.limit => Duration::ZERO,
             _ => present.ends_at.since(now),
         };
-        let room = room_in_window(self.limit, present.spent);
         Status::new(self.quota(), room, reset_in)
     }
 
@@ -289,7 +369,7 @@ impl Policy for AlignedWindow {
     /// Another limit keeps the window and its count. If the windows begin elsewhere, the count of the old window counts in the new
     /// one.
     fn retune(&self, old: &Self, state: &mut AlignedWindowState, now: Tick) {
-        let begin = |of: &Self| (of.alignment, of.utc_offset);
+        let begin = |of: &Self| (of.alignment, of.utc_offset, of.delay);
         if begin(self) == begin(old) && self.clock == old.clock {
             return;
         }

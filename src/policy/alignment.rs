@@ -49,6 +49,13 @@ impl Alignment {
         }
     }
 
+    pub(super) const fn shortest(self) -> Duration {
+        match self {
+            Self::Month => Duration::from_secs(28 * 86_400),
+            other => other.longest(),
+        }
+    }
+
     /// One name for windows that are the same: every 60 seconds are those of a minute.
     pub(super) const fn named(self) -> Self {
         match self {

@@ -1,11 +1,13 @@
 use core::cmp::Reverse;
+use core::ops::RangeInclusive;
+use core::time::Duration;
 
 use crate::time::Tick;
 
 use super::any_limit::AnyState;
 use super::{
-    AlignedWindow, AnyKind, AnyLimit, Decision, FixedWindow, Interval, PerRequest, Policy, Quota,
-    Ramp, SlidingCounter, SlidingLog, Status, TokenBucket, Unlimited,
+    AlignedWindow, AnyKind, AnyLimit, Decision, FixedWindow, Interval, OutOfRange, PerRequest,
+    Policy, Quota, Ramp, SlidingCounter, SlidingLog, Status, TokenBucket, Unlimited, spread,
 };
 
 /// A policy of a kind that is chosen at run time, such as one from a configuration.
@@ -91,6 +93,41 @@ impl AnyPolicy {
             limit.per_request = true;
         }
         self
+    }
+
+    /// Each of its limits with a margin for the delays until a request arrives, as the policies have it (see
+    /// [the module](super#a-margin)).
+    ///
+    /// ```
+    /// use paceline::policy::AnyPolicy;
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let policy: AnyPolicy = "10/s and 100/s burst 20".parse()?;
+    /// let policy = policy.try_with_margin(ms(5)..=ms(80))?;
+    /// assert_eq!(policy, "10/1075ms and 100/s burst 12".parse()?);
+    /// assert_eq!(policy, "10/s margin 5ms to 80ms and 100/s burst 20 margin 75ms".parse()?);
+    /// # Ok::<(), paceline::config::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If one of the policies has none: the longest delay is less than the shortest, a bucket may owe, or a window of the calendar
+    /// is too short.
+    pub fn try_with_margin(mut self, delay: RangeInclusive<Duration>) -> Result<Self, OutOfRange> {
+        spread(&delay)?;
+        for limit in &mut self.limits {
+            limit.kind = match limit.kind.clone() {
+                AnyKind::Bucket(policy) => AnyKind::Bucket(policy.try_with_margin(&delay)?),
+                AnyKind::Interval(policy) => AnyKind::Interval(policy.with_margin(delay.clone())),
+                AnyKind::Ramp(policy) => AnyKind::Ramp(policy.try_with_margin(&delay)?),
+                AnyKind::Log(policy) => AnyKind::Log(policy.with_margin(delay.clone())),
+                AnyKind::Counter(policy) => AnyKind::Counter(policy.with_margin(delay.clone())),
+                AnyKind::Window(policy) => AnyKind::Log(policy.with_margin(delay.clone())),
+                AnyKind::Aligned(policy) => AnyKind::Aligned(policy.try_with_margin(&delay)?),
+            };
+        }
+        Ok(self)
     }
 
     fn of(kind: AnyKind) -> Self {

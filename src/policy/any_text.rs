@@ -71,7 +71,12 @@ impl fmt::Display for AnyKind {
                     other => write_window(f, window.limit(), other.longest())?,
                 }
                 f.write_str(" aligned")?;
-                write_offset(f, window.utc_offset())
+                write_offset(f, window.utc_offset())?;
+                let Some(delay) = window.margin() else {
+                    return Ok(());
+                };
+                let (shortest, longest) = (in_units(*delay.start()), in_units(*delay.end()));
+                write!(f, " margin {shortest} to {longest}")
             }
         }
     }
@@ -146,6 +151,7 @@ impl<'a> Words<'a> {
         } else {
             self.rated()?
         };
+        let policy = self.with_margin(policy)?;
         if !self.is_next("per") {
             self.expected.push("per request");
             return Ok(policy);
@@ -153,6 +159,19 @@ impl<'a> Words<'a> {
         self.advance(self.next());
         self.needs("request")?;
         Ok(policy.per_request())
+    }
+
+    /// The longest delay, or the shortest and the longest.
+    fn with_margin(&mut self, policy: AnyPolicy) -> Parsed<AnyPolicy> {
+        if !self.takes("margin") {
+            return Ok(policy);
+        }
+        let (mut shortest, mut longest) = (Duration::ZERO, self.time()?);
+        if self.takes("to") {
+            (shortest, longest) = (longest, self.time()?);
+        }
+        let policy = policy.try_with_margin(shortest..=longest);
+        policy.map_err(|error| self.error(error.to_string()))
     }
 
     fn interval(&mut self) -> Parsed<Interval> {

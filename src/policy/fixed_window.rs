@@ -1,8 +1,11 @@
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::time::{Rate, Tick};
 
-use super::{Decision, OutOfRange, Policy, Quota, check_window, decide_in_window, room_in_window};
+use super::{
+    Decision, OutOfRange, Policy, Quota, SlidingLog, check_window, decide_in_window, room_in_window,
+};
 
 /// At most `limit` in each window; **twice the limit can pass around the end of a window**.
 ///
@@ -80,6 +83,30 @@ impl FixedWindow {
     #[must_use]
     pub const fn from_rate(rate: Rate) -> Self {
         Self::new(rate.permits(), rate.period())
+    }
+
+    /// The policy for a provider whose windows begin with the first *arrival*, if each request takes a time in `delay` to
+    /// arrive: a [`SlidingLog`].
+    ///
+    /// A longer fixed window would be wrong, since a request near its end may be the one that begins a window of the provider.
+    /// The log sustains as much. See [the module](super#a-margin).
+    ///
+    /// ```
+    /// use paceline::policy::{FixedWindow, SlidingLog};
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let limit = FixedWindow::new(10, ms(1_000)).with_margin(ms(5)..=ms(80));
+    /// assert_eq!(limit, SlidingLog::new(10, ms(1_075)));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the longest delay is less than the shortest.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_margin(self, delay: RangeInclusive<Duration>) -> SlidingLog {
+        SlidingLog::new(self.limit, self.window).with_margin(delay)
     }
 
     /// The most that passes in a window.

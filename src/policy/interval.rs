@@ -1,8 +1,9 @@
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::time::{Rate, Tick, saturating_duration};
 
-use super::{Decision, Policy, Quota, Status};
+use super::{Decision, Policy, Quota, Status, widened};
 
 /// Minimum spacing: a request passes at least one interval after the last request *passed*, however late that was.
 ///
@@ -34,21 +35,21 @@ use super::{Decision, Policy, Quota, Status};
 ///     Decision::Wait { retry_in: Duration::from_nanos(80) }
 /// );
 /// ```
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq)]
 #[doc(alias("spacing", "minTime"))]
 pub struct Interval {
     every: Duration,
     pub(crate) delayed: bool,
+    /// What the interval was made from: that number of permits in that time.
+    permits: u32,
+    window: Duration,
 }
 
 impl Interval {
     /// One request per `interval`, counted from the last request that passed.
     #[must_use]
     pub const fn every(interval: Duration) -> Self {
-        Self {
-            every: interval,
-            delayed: false,
-        }
+        Self::spreading(1, interval)
     }
 
     /// The interval that spreads the permits of `rate` evenly: period / permits, rounded up to whole nanoseconds.
@@ -66,8 +67,49 @@ impl Interval {
     /// ```
     #[must_use]
     pub const fn from_rate(rate: Rate) -> Self {
-        let nanos = rate.period().as_nanos().div_ceil(rate.permits() as u128);
-        Self::every(saturating_duration(nanos))
+        Self::spreading(rate.permits(), rate.period())
+    }
+
+    const fn spreading(permits: u32, window: Duration) -> Self {
+        let nanos = window.as_nanos().div_ceil(permits as u128);
+        Self {
+            every: saturating_duration(nanos),
+            delayed: false,
+            permits,
+            window,
+        }
+    }
+
+    /// The same for what *arrives*, if each request takes a time in `delay` to arrive. See [the module](super#a-margin).
+    ///
+    /// After [`from_rate`](Self::from_rate) any window of the rate's period holds at most the rate's permits, which share the
+    /// margin. After [`every`](Self::every) two arrivals are never closer than the interval, which takes all of it.
+    ///
+    /// ```
+    /// use paceline::policy::Interval;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let twenty = Interval::from_rate(Rate::per_second(20)).with_margin(ms(5)..=ms(85));
+    /// assert_eq!(twenty.interval(), ms(54));
+    /// let apart = Interval::every(ms(50)).with_margin(ms(5)..=ms(85));
+    /// assert_eq!(apart.interval(), ms(130));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the longest delay is less than the shortest.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_margin(self, delay: RangeInclusive<Duration>) -> Self {
+        if self.every.is_zero() {
+            return self;
+        }
+        Self {
+            delayed: self.delayed,
+            ..Self::spreading(self.permits, widened(self.window, &delay))
+        }
     }
 
     /// Makes the first request wait too: one interval from the creation of the limit.
@@ -94,6 +136,13 @@ impl Interval {
     #[inline]
     fn open_at(&self, state: IntervalState) -> Tick {
         state.last.after_times(self.every, state.cost)
+    }
+}
+
+/// Equal intervals decide equally, whatever they were made from.
+impl PartialEq for Interval {
+    fn eq(&self, other: &Self) -> bool {
+        (self.every, self.delayed) == (other.every, other.delayed)
     }
 }
 

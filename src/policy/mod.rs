@@ -38,6 +38,26 @@
 //! spreads the requests evenly, by window / n rounded up. [`SlidingLog`] lets bursts pass. A token bucket with the rate
 //! n / window and a burst of n does not satisfy it: up to 2n − 1 requests pass in the first window.
 //!
+//! # A margin
+//!
+//! A policy decides when a request leaves; a provider counts when it arrives. `with_margin(shortest..=longest)` makes the policy keep
+//! its bound for arrivals, whatever time in that range each request takes, also if one overtakes another. The margin is the
+//! difference J, and no smaller one would do. (A counter could do with 1 ns less.)
+//!
+//! | the provider counts | write | which is |
+//! |---|---|---|
+//! | n in any W | [`SlidingLog::with_margin`], [`SlidingCounter::with_margin`] | W + J |
+//! | the same, and you send evenly | [`Interval::from_rate`] and [`with_margin`](Interval::with_margin) | (W + J) / n apart |
+//! | the time between two arrivals | [`Interval::every`] and the same | J longer |
+//! | a bucket of rate r and burst b | [`TokenBucket::with_margin`] | burst b − r · J; or 1, and (1 / r + J) / b apart |
+//! | n in a window from the first arrival | [`FixedWindow::with_margin`] | a [`SlidingLog`] n, W + J |
+//! | n in a window of the calendar | [`AlignedWindow::with_margin`] | closed for J around the end of a window |
+//! | n in any W, and you start slowly | [`Ramp::with_margin`] | both rates in W + J |
+//!
+//! The parts of an [`All`] and the policy in a [`PerRequest`] get their margins before they are joined; an [`AnyPolicy`] gives one to each of its
+//! limits. Without a known longest delay use [permits with a cool-down](crate::concurrency::Permits::with_cooldown), or see
+//! [the guide](crate::_docs::what_the_provider_counts).
+//!
 //! # Values from a configuration
 //!
 //! Every constructor that panics on an argument out of range has a sibling that returns an [`OutOfRange`] error:
@@ -79,6 +99,7 @@ mod token_bucket;
 mod unlimited;
 
 use core::fmt::Debug;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::time::Tick;
@@ -362,6 +383,23 @@ fn room_in_window(limit: u32, spent: u64) -> u32 {
     limit.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX))
 }
 
+/// How much closer two requests can arrive than they left, if each takes a time in `delay`.
+const fn spread(delay: &RangeInclusive<Duration>) -> Result<Duration, OutOfRange> {
+    match delay.end().checked_sub(*delay.start()) {
+        Some(spread) => Ok(spread),
+        None => Err(OutOfRange::new(
+            "delay",
+            "a margin needs a longest delay of at least the shortest",
+        )),
+    }
+}
+
+/// A window that holds all requests that can arrive in one of this length.
+#[track_caller]
+const fn widened(window: Duration, delay: &RangeInclusive<Duration>) -> Duration {
+    window.saturating_add(OutOfRange::or_panic(spread(delay)))
+}
+
 /// What every window needs.
 const fn check_window(limit: u32, window: Duration) -> Result<(), OutOfRange> {
     if limit == 0 {
@@ -415,6 +453,29 @@ mod tests {
     #[should_panic(expected = "a counter needs at least 1 bucket, got 0")]
     fn a_counter_from_a_rate_panics_on_0_buckets() {
         let _ = SlidingCounter::strict_from_rate(crate::time::Rate::per_second(1), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a margin needs a longest delay of at least the shortest")]
+    fn a_margin_for_delays_in_the_wrong_order_panics() {
+        let _ = SlidingLog::new(1, Duration::MAX).with_margin(Duration::MAX..=Duration::ZERO);
+    }
+
+    #[test]
+    fn the_longest_margin_does_not_overflow() {
+        use crate::time::Rate;
+
+        const FOREVER: RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
+        const SLOWEST: Rate = Rate::new(1, Duration::MAX);
+        const FASTEST: Rate = Rate::new(u32::MAX, Duration::from_nanos(1));
+        const LOG: SlidingLog = SlidingLog::from_rate(SLOWEST).with_margin(FOREVER);
+        assert_eq!(LOG, SlidingLog::from_rate(SLOWEST));
+        let every = Interval::from_rate(FASTEST).with_margin(FOREVER);
+        assert!(every.interval() > Duration::MAX / u32::MAX);
+        for (rate, burst) in [(SLOWEST, 1), (SLOWEST, u32::MAX), (FASTEST, u32::MAX)] {
+            let bucket = TokenBucket::new(rate, burst).with_margin(FOREVER);
+            assert!(bucket.rate() <= rate && bucket.burst() <= burst);
+        }
     }
 
     #[test]

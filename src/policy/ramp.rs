@@ -1,8 +1,9 @@
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::time::{Rate, Tick, saturating_duration};
 
-use super::{Decision, Interval, OutOfRange, Policy, Quota, Status};
+use super::{Decision, Interval, OutOfRange, Policy, Quota, Status, spread};
 
 /// Slow start: minimum spacing at a rate that changes evenly from one to another, and then stays.
 ///
@@ -96,6 +97,50 @@ impl Ramp {
         Self {
             restart_after: Some(idle),
             ..self
+        }
+    }
+
+    /// At most the permits of the faster rate *arrive* in any window of its [`period`](Rate::period), if each request takes a time
+    /// in `delay` to arrive. See [the module](super#a-margin).
+    ///
+    /// Both rates get the longer period. If they were given with two periods, the window is the longer one.
+    ///
+    /// ```
+    /// use paceline::policy::Ramp;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let ramp = Ramp::new(Rate::per_second(1), Rate::per_second(20), ms(60_000));
+    /// assert_eq!(ramp.with_margin(ms(5)..=ms(80)).to(), Rate::new(20, ms(1_075)));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the longest delay is less than the shortest, or if the period and the margin are longer than 39 hours.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_margin(self, delay: RangeInclusive<Duration>) -> Self {
+        OutOfRange::or_panic(self.try_with_margin(&delay))
+    }
+
+    /// For the text of a policy.
+    pub(super) const fn try_with_margin(
+        self,
+        delay: &RangeInclusive<Duration>,
+    ) -> Result<Self, OutOfRange> {
+        let period = match spread(delay) {
+            Ok(spread) => self.to.period().saturating_add(spread),
+            Err(error) => return Err(error),
+        };
+        let from = Rate::new(self.from.permits(), period);
+        let to = Rate::new(self.to.permits(), period);
+        match Self::try_new(from, to, self.within) {
+            Ok(ramp) => Ok(Self {
+                restart_after: self.restart_after,
+                ..ramp
+            }),
+            Err(error) => Err(error),
         }
     }
 

@@ -1,9 +1,12 @@
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::time::{Rate, Tick};
 
 use super::ledger::Ledger;
-use super::{Decision, OutOfRange, Policy, Quota, check_window, decide_in_window, room_in_window};
+use super::{
+    Decision, OutOfRange, Policy, Quota, check_window, decide_in_window, room_in_window, widened,
+};
 
 /// A sliding window made of a few counters. It needs the memory of a few numbers, not of one for each request.
 ///
@@ -180,6 +183,30 @@ impl SlidingCounter {
     #[must_use]
     pub const fn buckets(&self) -> Option<u32> {
         self.buckets
+    }
+
+    /// The window bound holds for *arrivals*, if each request takes a time in `delay` to arrive: the window is longer by the
+    /// difference. See [the module](super#a-margin).
+    ///
+    /// ```
+    /// use paceline::policy::SlidingCounter;
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let limit = SlidingCounter::strict(10, ms(1_000), 5).with_margin(ms(5)..=ms(80));
+    /// assert_eq!(limit, SlidingCounter::strict(10, ms(1_075), 5));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the longest delay is less than the shortest.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_margin(self, delay: RangeInclusive<Duration>) -> Self {
+        Self {
+            window: widened(self.window, &delay),
+            ..self
+        }
     }
 
     /// The length of a bucket in nanoseconds, rounded up so that the buckets cover the window. A window longer than a tick

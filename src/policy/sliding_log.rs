@@ -1,3 +1,4 @@
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use crate::time::{Rate, Tick};
@@ -5,6 +6,7 @@ use crate::time::{Rate, Tick};
 use super::ledger::Ledger;
 use super::{
     Decision, OutOfRange, Policy, Quota, check_window, credit_of, decide_in_window, room_in_window,
+    widened,
 };
 
 /// An exact sliding window: at most `limit` in any window, wherever it begins.
@@ -89,6 +91,30 @@ impl SlidingLog {
         match check_window(limit, window) {
             Ok(()) => Ok(Self { limit, window }),
             Err(error) => Err(error),
+        }
+    }
+
+    /// At most `limit` *arrive* in any window, if each request takes a time in `delay` to arrive: the window is longer by the
+    /// difference. See [the module](super#a-margin).
+    ///
+    /// ```
+    /// use paceline::policy::SlidingLog;
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let limit = SlidingLog::new(10, ms(1_000)).with_margin(ms(5)..=ms(80));
+    /// assert_eq!(limit, SlidingLog::new(10, ms(1_075)));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the longest delay is less than the shortest.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_margin(self, delay: RangeInclusive<Duration>) -> Self {
+        Self {
+            window: widened(self.window, &delay),
+            ..self
         }
     }
 

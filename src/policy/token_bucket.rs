@@ -1,8 +1,10 @@
 use core::fmt;
+use core::ops::RangeInclusive;
+use core::time::Duration;
 
 use crate::time::{Rate, Tick, saturating_duration};
 
-use super::{Decision, OutOfRange, Policy, Quota, Status, credit_of};
+use super::{Decision, OutOfRange, Policy, Quota, Status, credit_of, spread};
 
 /// A token bucket: a burst passes at once, and in the long run no more than the rate.
 ///
@@ -138,6 +140,66 @@ impl TokenBucket {
             may_owe: true,
             ..self
         }
+    }
+
+    /// The window bound holds for *arrivals*, if each request takes a time in `delay` to arrive. See [the module](super#a-margin).
+    ///
+    /// The burst is smaller by the tokens that come within the difference, rounded up. If that leaves none, it is 1, and the rate is
+    /// so low that the provider's bucket has a token for each arrival. A request that costs more than the smaller burst never passes.
+    ///
+    /// ```
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let bucket = TokenBucket::new(Rate::per_second(100), 20);
+    /// let near = bucket.with_margin(ms(5)..=ms(85));
+    /// assert_eq!(near, TokenBucket::new(Rate::per_second(100), 12));
+    /// let far = bucket.with_margin(ms(5)..=ms(295));
+    /// assert_eq!(far, TokenBucket::new(Rate::new(1, ms(15)), 1));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the longest delay is less than the shortest, or [`with_debt`](Self::with_debt): a debt has no bound that a margin could
+    /// keep. Do not add the debt afterwards.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_margin(self, delay: RangeInclusive<Duration>) -> Self {
+        OutOfRange::or_panic(self.try_with_margin(&delay))
+    }
+
+    /// For the text of a policy.
+    #[expect(clippy::cast_possible_truncation, reason = "less than the old burst")]
+    pub(super) const fn try_with_margin(
+        self,
+        delay: &RangeInclusive<Duration>,
+    ) -> Result<Self, OutOfRange> {
+        let spread = match spread(delay) {
+            Ok(spread) => spread.as_nanos(),
+            Err(error) => return Err(error),
+        };
+        if self.may_owe {
+            let message = "a token bucket with debt has no margin";
+            return Err(OutOfRange::new("delay", message));
+        }
+        let (permits, burst) = (self.rate.permits() as u128, self.burst as u128);
+        let period = self.rate.period().as_nanos();
+        let come = (permits * spread).div_ceil(period);
+        let bucket = if come < burst {
+            Self::new(self.rate, (burst - come) as u32)
+        } else {
+            // A burst of the provider may arrive at once, and the next request a token later.
+            let every = (period + permits * spread).div_ceil(permits * burst);
+            Self::new(Rate::new(1, saturating_duration(every)), 1)
+        };
+        let start = if self.start < bucket.burst {
+            self.start
+        } else {
+            bucket.burst
+        };
+        Ok(Self { start, ..bucket })
     }
 
     /// The rate at which tokens arrive.

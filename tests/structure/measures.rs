@@ -29,8 +29,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(23_617, 22_677),
-        types: at_most(350, 350),
+        lines: at_most(23_632, 23_486),
+        types: at_most(347, 347),
     },
     Crate {
         name: "paceline-redis",
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(214 * 1024 + 512, 214 * 1024 + 512),
+        ceiling: at_most(215 * 1024 + 512, 215 * 1024 + 512),
         measure: markdown,
     },
     Limit {

@@ -23,9 +23,19 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// When the window that holds this instant ends.
+    /// The shortest delay until a request arrives, and the longest one.
+    fn delays(&self) -> [u128; 2] {
+        let delay = self.window.margin();
+        delay.map_or([0; 2], |delay| {
+            [delay.start().as_nanos(), delay.end().as_nanos()]
+        })
+    }
+
+    /// When what leaves begins to arrive in another window than what leaves at this instant.
     fn end_after(&self, at: u128) -> u128 {
+        let [shortest, _] = self.delays();
         let ahead = i128::from(self.window.utc_offset()) * 1_000_000_000;
+        let ahead = ahead + i128::try_from(shortest).unwrap();
         let local = i128::try_from(at).unwrap() + ahead;
         let (length, first) = match self.window.alignment() {
             Alignment::Month => {
@@ -79,7 +89,12 @@ impl Model<Aligned> for Calendar {
         let limit = self.window.limit();
         let over = self.end_after(now.as_nanos().into());
         due(limit, now, cost, &[over], |then| {
-            self.counts_at(then) + u128::from(cost) <= limit.into()
+            let [shortest, longest] = self.delays();
+            let end = self.end_after(then);
+            // A window that ends after the last tick has no next one.
+            let has_next = longest > shortest && end < u64::MAX.into();
+            let may_be_late = has_next && then + longest - shortest >= end;
+            !may_be_late && self.counts_at(then) + u128::from(cost) <= limit.into()
         })
     }
 

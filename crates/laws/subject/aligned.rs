@@ -28,8 +28,10 @@ pub(crate) struct AlignedState {
     state: AlignedWindowState,
 }
 
+const HOUR: Duration = Duration::from_secs(3_600);
+
 impl Aligned {
-    fn new(window: AlignedWindow) -> Self {
+    pub(crate) fn new(window: AlignedWindow) -> Self {
         let wall = Arc::new(AtomicU64::new(0));
         let read = Arc::clone(&wall);
         let clock = WallClock::new(move || Duration::from_nanos(read.load(Ordering::Relaxed)));
@@ -136,9 +138,22 @@ impl Subject for Aligned {
             2 => (-12..=14).prop_map(|hours| hours * 3_600),
             1 => -86_399..=86_399,
         ];
-        (limits(), alignment, offset)
-            .prop_map(|(limit, alignment, offset)| {
-                Self::new(AlignedWindow::new(limit, alignment).with_utc_offset(offset))
+        let shortest = prop_oneof![(0..20u64).prop_map(Duration::from_nanos), Just(HOUR)];
+        let margin = prop_oneof![
+            3 => Just(Duration::ZERO),
+            2 => (0..20u64).prop_map(Duration::from_nanos),
+            1 => Just(HOUR),
+        ];
+        (limits(), alignment, offset, shortest, margin)
+            .prop_map(|(limit, alignment, offset, shortest, margin)| {
+                let window = AlignedWindow::new(limit, alignment).with_utc_offset(offset);
+                let aligned = Self::new(window);
+                let margin = margin.min(aligned.shortest().saturating_sub(Duration::from_nanos(1)));
+                let delay = shortest..=shortest + margin;
+                Self {
+                    window: aligned.window.with_margin(delay),
+                    wall: aligned.wall,
+                }
             })
             .boxed()
     }
@@ -153,6 +168,18 @@ impl Subject for Aligned {
 
     fn burst(&self) -> u32 {
         self.window.limit()
+    }
+
+    /// Before the end of a window it is closed.
+    fn sustains_its_quota(&self) -> bool {
+        self.window
+            .margin()
+            .is_none_or(|delay| delay.start() == delay.end())
+    }
+
+    /// With a margin it resets at the end of the time for which it is closed, too.
+    fn parts(&self, state: &AlignedState, now: Tick) -> Vec<Status> {
+        vec![self.status(state, now)]
     }
 
     /// "31 days can hold 3 · n, with a whole February."

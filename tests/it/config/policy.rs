@@ -56,6 +56,9 @@ fn each_kind_has_a_text() {
     let month = AlignedWindow::new(7, Alignment::Month);
     is_written("7/month aligned utc+05:30", month.with_utc_offset(19_800));
 
+    let arriving = AlignedWindow::new(9, Alignment::Hour).with_margin(ms(5)..=ms(80));
+    is_written("9/h aligned margin 5ms to 80ms", arriving);
+
     is_written("unlimited", Unlimited);
     let requests = PerRequest::new(FixedWindow::new(60, minute));
     is_written("60/min fixed per request", requests);
@@ -78,6 +81,33 @@ fn a_text_may_be_written_in_other_ways() {
         ("9/24h aligned utc-8", "9/day aligned utc-08:00"),
         ("9/week aligned utc+0", "9/week aligned"),
         ("unlimited and 10/s", "10/s"),
+        ("10/s margin 80 ms", "10/1080ms"),
+        ("10/s fixed Margin 5ms to 80ms", "10/1075ms"),
+        ("10/s smooth margin 5ms to 80ms", "10/1075ms smooth"),
+        (
+            "10/s sliding 9 buckets margin 1s",
+            "10/2s sliding 9 buckets",
+        ),
+        ("100/s burst 20 start 9 margin 120ms", "100/s burst 8"),
+        (
+            "100/s burst 20 start 9 margin 90ms",
+            "100/s burst 11 start 9",
+        ),
+        (
+            "every 50ms delayed margin 5ms to 80ms",
+            "every 125ms delayed",
+        ),
+        (
+            "1/s to 5/s within 1min restart 1h margin 1s",
+            "1/2s to 5/2s within 1min restart 1h",
+        ),
+        ("9/h aligned margin 80ms", "9/h aligned margin 0ms to 80ms"),
+        ("9/h aligned margin 0ms", "9/h aligned"),
+        ("unlimited margin 80ms", "unlimited"),
+        (
+            "2/s fixed margin 1s per request and 10/s",
+            "2/2s per request and 10/s",
+        ),
         ("10 / min burst 5", "10/min burst 5"),
         ("10/ 250 ms and 3 /S", "10/250ms and 3/s"),
         ("every 50 ms delayed", "every 50ms delayed"),
@@ -95,20 +125,25 @@ fn a_text_may_be_written_in_other_ways() {
 
 /// A text, and the error behind it.
 const ERRORS: &str = "
-100/min brust 20 => `brust` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `to`, `per request` or `and`; did you mean `burst`?
-100/min slding => `slding` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `to`, `per request` or `and`; did you mean `sliding`?
-10/s pre request => `pre` at column 6 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `to`, `per request` or `and`; did you mean `per request`?
+100/min brust 20 => `brust` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `to`, `margin`, `per request` or `and`; did you mean `burst`?
+100/min slding => `slding` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `to`, `margin`, `per request` or `and`; did you mean `sliding`?
+10/s pre request => `pre` at column 6 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `to`, `margin`, `per request` or `and`; did you mean `per request`?
 evry 50ms => `evry` at column 1 should be `every`, `unlimited` or a rate such as 100/min; did you mean `every`?
  => it ends where `every`, `unlimited` or a rate such as 100/min should follow
 100/min and => it ends where `every`, `unlimited` or a rate such as 100/min should follow
-100/min burst 20 30 => `30` at column 18 should be `start`, `debt`, `per request` or `and`
+100/min burst 20 30 => `30` at column 18 should be `start`, `debt`, `margin`, `per request` or `and`
 100/min burst => the burst must be a whole number up to 4294967295, got nothing
 100/min burst -1 => the burst must be a whole number up to 4294967295, got `-1`
 100/min burst 0 => a token bucket needs a burst of at least 1, got 0
 100/min burst 20 start 21 => a token bucket starts with at most its burst, got 21 and 20
 100/min sliding 0 buckets => a counter needs at least 1 bucket, got 0
 100/min sliding 10 bukets => `bukets` at column 20 should be `buckets`; did you mean `buckets`?
-100/min sliding fixed => `fixed` at column 17 should be a number of buckets, `per request` or `and`
+100/min sliding fixed => `fixed` at column 17 should be a number of buckets, `margin`, `per request` or `and`
+10/s margin => `` needs a unit: one of ns, us, ms, s, min, h, day, as in 250ms
+10/s margin 80ms to 5ms => a margin needs a longest delay of at least the shortest
+10/s burst 5 debt margin 5ms => a token bucket with debt has no margin
+10/min aligned margin 1min => the margin of an aligned window is shorter than the window (a sliding window can keep a longer one), got 60s
+1/s to 5/s within 1min margin 40h => the rates of a ramp have periods of at most 39 hours, got 144001s
 10/s per => it ends where `request` should follow
 500/month => it ends where `aligned` should follow
 500/day aligned utc+24 => an offset from UTC is less than a day, so at most 86399 seconds, got 86400
@@ -195,8 +230,11 @@ fn aligned_windows() -> impl Strategy<Value = AlignedWindow> {
         -86_399..86_400,
         (-23..24i32).prop_map(|hour| hour * 3_600)
     ];
-    (1..=u32::MAX, alignment, offset).prop_map(|(limit, alignment, offset)| {
-        AlignedWindow::new(limit, alignment).with_utc_offset(offset)
+    let delay = (any::<Duration>(), 0..60_000_000_000u64);
+    (1..=u32::MAX, alignment, offset, delay).prop_map(|(limit, alignment, offset, delay)| {
+        let (shortest, margin) = (delay.0 / 2, Duration::from_nanos(delay.1));
+        let window = AlignedWindow::new(limit, alignment).with_utc_offset(offset);
+        window.with_margin(shortest..=shortest + margin)
     })
 }
 
@@ -262,7 +300,7 @@ proptest! {
                 Just("100/min"), Just("every"), Just("50ms"), Just("burst"), Just("20"), Just("start"), Just("debt"),
                 Just("sliding"), Just("buckets"), Just("aligned"), Just("utc-8"), Just("utc"), Just("per"),
                 Just("request"), Just("and"), Just("5/month"), Just("0"), Just("é"), Just("utcé"), Just("µs"),
-                Just("to"), Just("within"), Just("restart"),
+                Just("to"), Just("within"), Just("restart"), Just("margin"),
                 Just("99999999999"), Just("/"), Just("1/µs"), Just("every50ms"), Just("utc+1:2:3:4"), Just("utc+99"),
             ],
             0..8,

@@ -63,7 +63,7 @@ fn an_error_names_the_field_or_the_value_and_what_would_be_right_with_line_and_c
         (
             "mail = '10/s'\napi = '100/min brust 20'",
             "line 2, column 7: `100/min brust 20` is not a policy: `brust` at column 9 should be `burst`, \
-             `sliding`, `smooth`, `fixed`, `aligned`, `to`, `per request` or `and`; did you mean `burst`?",
+             `sliding`, `smooth`, `fixed`, `aligned`, `to`, `margin`, `per request` or `and`; did you mean `burst`?",
         ),
         (
             "mail = '10/s'\napi = { policy = '100/min', brust = 20 }",
