@@ -228,6 +228,11 @@ impl<P: Policy> LimitState<P> {
         }
         let now = self.now(true);
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        if count == 1 && waiters.is_first(position) {
+            // The state of a log is long. The next permit needs no copy of it.
+            let wait = self.peek(now, 1).retry_in().unwrap_or_default();
+            return vec![self.clock.instant_of(now.after(wait))];
+        }
         let mut ahead = Ahead::new(state.clone(), self.hold, now);
         let mut passes = Vec::with_capacity(count);
         for (ticket, cost) in waiters.costs_from(Ticket::default()) {

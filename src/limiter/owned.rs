@@ -119,6 +119,13 @@ impl<P: Policy> Limiter for Owned<P> {
     }
 
     fn foresee(&self, count: usize) -> Vec<Instant> {
+        if let (1, Some(state), true) = (count, &self.state, self.prefetch.is_committed()) {
+            // The state of a log is long. The next permit needs no copy of it.
+            let mut clock = self.clock.clone();
+            let now = clock.now();
+            let wait = self.policy.peek(state, now, 1).retry_in();
+            return vec![clock.instant_of(now.after(wait.unwrap_or_default()))];
+        }
         let (state, clock, now) = self.look();
         let mut ahead = Ahead::new(state, Hold::NONE, now);
         let passes = (0..count).map(|_| clock.instant_of(ahead.pass(&self.policy, 1)));
