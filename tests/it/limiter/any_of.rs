@@ -12,6 +12,7 @@ use futures::future::{BoxFuture, FutureExt, join_all};
 use paceline::limiter::{AnyOf, Limiter, Shared, WhenFull};
 use paceline::policy::Decision;
 use paceline::prelude::*;
+use paceline::time::Resolution;
 
 use super::{bucket, queued, remaining, too_costly, used, wait};
 use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
@@ -153,6 +154,18 @@ async fn a_first_look_starts_the_clock_of_every_limit() {
     let left = drained(items.pace(AnyOf::new(empty))).await;
     assert_left(&left, [(100, ()), (100, ())], 100);
     assert_eq!(since(start), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_status_is_that_with_the_most_room_and_it_waits_as_exactly_as_one_of_them() {
+    let exact = bucket(2).shared();
+    let millis = || bucket(5).shared().with_resolution(Resolution::Millis);
+    assert_eq!(remaining(&AnyOf::new([exact.clone(), millis()])), 5);
+    assert_eq!(remaining(&AnyOf::new([millis(), exact.clone()])), 5);
+    let both = AnyOf::new([millis(), exact]);
+    assert_eq!(both.resolution(), Resolution::Exact);
+    let any = AnyOf::new([millis(), millis()]);
+    assert_eq!(any.resolution(), Resolution::Millis);
 }
 
 #[tokio::test(start_paused = true)]
