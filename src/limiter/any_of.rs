@@ -44,8 +44,11 @@ use super::{AcquireError, Answer, Limiter};
 /// * **Order**: requests for the same limits and the same cost pass in order of arrival, and none overtakes those that wait for one of
 ///   the limits alone. There is no order between requests for different limits.
 /// * If several have room, it takes the first, so write first what you prefer.
-/// * A limit that can never pass the cost is left out; if none can, the request fails.
-/// * Parameters, pauses and refunds of one limit are felt at once: refund at [`limits`](Self::limits)`()[number]`.
+/// * A limit that can never pass the cost is left out until the request ends, even if it gets other parameters; if none can, the
+///   request fails.
+/// * Parameters, pauses and refunds of one limit are felt at once: refund at [`limits`](Self::limits)`().nth(number)`.
+/// * A limit counts a request that was queued there as held back, wherever it passes. One that does not wait counts as refused
+///   at each limit that had no room.
 ///
 /// # Cancel safety
 ///
@@ -62,7 +65,7 @@ pub struct AnyOf<L> {
 #[derive(Clone)]
 struct Member<L> {
     limit: L,
-    /// The most that it can pass, if the request under way costs more.
+    /// The most that it can pass, once the request under way has cost more.
     never: Option<u32>,
 }
 
@@ -157,51 +160,51 @@ impl<L: Part> AnyOf<L> {
         }
     }
 
-    /// Asks one after the other until one passes. `Pending` if all that can pass are queued behind others.
-    fn poll_each(&mut self, mut ask: impl FnMut(&mut L) -> Answer) -> Poll<Decision> {
+    /// Asks one after the other until one passes, and then leaves the other queues. `Pending` if all that can pass are queued behind
+    /// others.
+    fn poll_each(
+        &mut self,
+        cost: u32,
+        mut ask: impl FnMut(&mut L) -> Answer,
+        leave: fn(&mut L),
+    ) -> Answer {
         let mut best = Decision::Never { capacity: 0 };
         let mut is_queued = false;
-        for (number, member) in self.members.iter_mut().enumerate() {
-            if let Some(capacity) = member.never {
-                best = best.mildest(Decision::Never { capacity });
-                continue;
-            }
-            let Poll::Ready(Ok(decision)) = ask(&mut member.limit) else {
+        for (number, Member { limit, never }) in self.members.iter_mut().enumerate() {
+            let answer = match *never {
+                Some(capacity) if cost > capacity => Poll::Ready(Ok(Decision::Never { capacity })),
+                _ => ask(limit),
+            };
+            let Poll::Ready(Ok(decision)) = answer else {
                 is_queued = true;
                 continue;
             };
             if let Decision::Never { capacity } = decision {
-                member.never = Some(capacity);
+                *never = Some(capacity);
             }
             best = best.mildest(decision);
-            if decision.is_pass() {
+            // Cost 0 starts the clock of each.
+            if decision.is_pass() && cost > 0 {
                 self.passed = number;
+                self.leave_except(Some(number), leave);
                 break;
             }
         }
         match best {
-            Decision::Never { .. } if is_queued => Poll::Pending,
-            decision => Poll::Ready(decision),
+            Decision::Never { .. } if is_queued => return Poll::Pending,
+            Decision::Never { .. } => self.leave_except(None, L::give_up),
+            _ => {}
         }
+        Poll::Ready(Ok(best))
     }
 
-    /// Leaves the other queues.
-    fn leave_except(&mut self, kept: Option<usize>) {
+    fn leave_except(&mut self, kept: Option<usize>, leave: fn(&mut L)) {
         for (number, member) in self.members.iter_mut().enumerate() {
             member.never = None;
             if Some(number) != kept {
-                member.limit.give_up();
+                leave(&mut member.limit);
             }
         }
-    }
-
-    fn answered(&mut self, decision: Poll<Decision>) -> Answer {
-        match decision {
-            Poll::Ready(Decision::Pass) => self.leave_except(Some(self.passed)),
-            Poll::Ready(Decision::Never { .. }) => self.leave_except(None),
-            _ => {}
-        }
-        decision.map(Ok)
     }
 }
 
@@ -209,22 +212,22 @@ impl<L: Part> Limiter for AnyOf<L> {
     type Error = Infallible;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let decision = self.poll_each(|limit| limit.poll_decide(cost, cx));
-        self.answered(decision)
+        self.poll_each(cost, |limit| limit.poll_decide(cost, cx), L::give_up)
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let decision = self.poll_each(|limit| limit.poll_try(cost, cx));
-        self.answered(decision)
+        self.members
+            .iter_mut()
+            .for_each(|member| member.never = None);
+        self.poll_each(cost, |limit| limit.poll_try(cost, cx), L::give_up)
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let decision = self.poll_each(|limit| limit.poll_open(cost, cx));
-        self.answered(decision)
+        self.poll_each(cost, |limit| limit.poll_open(cost, cx), L::step_aside)
     }
 
     fn give_up(&mut self) {
-        self.leave_except(None);
+        self.leave_except(None, L::give_up);
     }
 
     /// That of the limit with the most room.
@@ -234,17 +237,20 @@ impl<L: Part> Limiter for AnyOf<L> {
     }
 
     fn least_wait(&self, cost: u32) -> Duration {
-        let waits = self.limits().map(|limit| limit.least_wait(cost));
-        waits.min().unwrap_or_default()
+        let looks = self.limits().map(|limit| limit.peek(cost));
+        let best = looks.fold(Decision::Never { capacity: 0 }, Decision::mildest);
+        best.retry_in().unwrap_or_default()
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.members[self.passed].limit.shadowed()
     }
 
     /// Exact, if one of them is.
     fn resolution(&self) -> Resolution {
         let mut all = self.limits().map(Limiter::resolution);
-        if all.any(|resolution| resolution == Resolution::Exact) {
-            return Resolution::Exact;
-        }
-        Resolution::Millis
+        let exact = all.find(|resolution| *resolution == Resolution::Exact);
+        exact.unwrap_or(Resolution::Millis)
     }
 }
 

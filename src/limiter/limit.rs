@@ -222,24 +222,30 @@ impl<P: Policy> LimitState<P> {
         waiters: &Waiters,
         position: Position,
         count: usize,
-    ) -> Vec<Duration> {
+    ) -> Vec<Instant> {
         if waiters.newest_first_at() < Tick::MAX {
             return Vec::new();
         }
         let now = self.now(true);
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        if count == 1 && waiters.is_first(position) {
+            // The state of a log is long. The next permit needs no copy of it.
+            let wait = self.peek(now, 1).retry_in().unwrap_or_default();
+            return vec![self.clock.instant_of(now.after(wait))];
+        }
         let mut ahead = Ahead::new(state.clone(), self.hold, now);
-        let mut waits = Vec::with_capacity(count);
+        let mut passes = Vec::with_capacity(count);
         for (ticket, cost) in waiters.costs_from(Ticket::default()) {
             let passes_at = ahead.pass(&self.policy, cost);
             if position == Position::Queued(ticket) {
-                waits.push(passes_at.since(now));
+                passes.push(self.clock.instant_of(passes_at));
             }
         }
-        while waits.len() < count {
-            waits.push(ahead.pass(&self.policy, 1).since(now));
+        while passes.len() < count {
+            let passes_at = ahead.pass(&self.policy, 1);
+            passes.push(self.clock.instant_of(passes_at));
         }
-        waits
+        passes
     }
 
     /// What the policy and the hold say. Nothing is counted.

@@ -72,6 +72,8 @@ use core::hash::Hash;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::policy::{Decision, Policy};
 use crate::time::{Resolution, require_clock};
 
@@ -302,11 +304,11 @@ pub trait Limiter {
             .map_or_else(Resolution::default, |inner| inner.resolution())
     }
 
-    /// How long the next `count` requests of this handle wait, of cost 1 each, at the least; fewer or none if that is not known.
+    /// When the next `count` requests of this handle pass, of cost 1 each, at the earliest; fewer or none if that is not known.
     ///
     /// Provided: none.
     #[doc(hidden)]
-    fn foresee(&self, count: usize) -> Vec<Duration> {
+    fn foresee(&self, count: usize) -> Vec<Instant> {
         let _ = count;
         Vec::new()
     }
@@ -380,7 +382,7 @@ macro_rules! forward_all {
             $limiter.resolution()
         }
 
-        fn foresee(&$self, count: usize) -> Vec<Duration> {
+        fn foresee(&$self, count: usize) -> Vec<$crate::limiter::Instant> {
             $limiter.foresee(count)
         }
 

@@ -1,6 +1,7 @@
 use core::convert::Infallible;
 use core::task::{Context, Poll};
-use core::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{Clock, Resolution, Tick};
@@ -72,12 +73,13 @@ impl<P: Policy> Owned<P> {
     }
 
     /// The state now. What was taken of the prefetched permits counts as spent.
-    fn look(&self) -> (P::State, Tick) {
-        let now = self.clock.clone().now();
+    fn look(&self) -> (P::State, Clock, Tick) {
+        let mut clock = self.clock.clone();
+        let now = clock.now();
         let state = self.state.clone();
         let mut state = state.unwrap_or_else(|| self.policy.fresh(now));
         self.prefetch.clone().commit(&self.policy, &mut state, now);
-        (state, now)
+        (state, clock, now)
     }
 
     #[inline(never)]
@@ -112,15 +114,22 @@ impl<P: Policy> Limiter for Owned<P> {
 
     /// The clock of an unused limit does not start.
     fn status(&self) -> Option<Status> {
-        let (state, now) = self.look();
+        let (state, _, now) = self.look();
         Some(self.policy.status(&state, now))
     }
 
-    fn foresee(&self, count: usize) -> Vec<Duration> {
-        let (state, now) = self.look();
+    fn foresee(&self, count: usize) -> Vec<Instant> {
+        if let (1, Some(state), true) = (count, &self.state, self.prefetch.is_committed()) {
+            // The state of a log is long. The next permit needs no copy of it.
+            let mut clock = self.clock.clone();
+            let now = clock.now();
+            let wait = self.policy.peek(state, now, 1).retry_in();
+            return vec![clock.instant_of(now.after(wait.unwrap_or_default()))];
+        }
+        let (state, clock, now) = self.look();
         let mut ahead = Ahead::new(state, Hold::NONE, now);
-        let waits = (0..count).map(|_| ahead.pass(&self.policy, 1).since(now));
-        waits.collect()
+        let passes = (0..count).map(|_| clock.instant_of(ahead.pass(&self.policy, 1)));
+        passes.collect()
     }
 
     fn resolution(&self) -> Resolution {

@@ -929,7 +929,7 @@ impl<P: Policy> Limiter for Shared<P> {
         self.resolution.unwrap_or_default()
     }
 
-    fn foresee(&self, count: usize) -> Vec<Duration> {
+    fn foresee(&self, count: usize) -> Vec<Instant> {
         self.queue
             .with(|limit, waiters| limit.foresee(waiters, self.position, count))
     }

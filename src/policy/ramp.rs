@@ -80,7 +80,7 @@ impl Ramp {
         }
         let (Some(from), Some(to)) = (from.in_period(longer), to.in_period(longer)) else {
             let message =
-                "the rates of a ramp need one period, as 60/min and 600/min, but the longer";
+                "both rates of a ramp need whole numbers in the longer period, as 60/min and 10/s";
             return Err(OutOfRange::new("to", message).got_time(longer));
         };
         Ok(Self {
@@ -91,7 +91,8 @@ impl Ramp {
         })
     }
 
-    /// The ramp begins again with the first request that comes `idle` after it could have passed, or later.
+    /// The ramp begins again with the first request that comes `idle` after it could have passed, or later. Without this, the limit of
+    /// a key that was used once is never forgotten.
     #[must_use]
     pub const fn with_restart_after(self, idle: Duration) -> Self {
         Self {
@@ -431,7 +432,7 @@ mod tests {
         let other = Rate::new(3, Duration::from_millis(700));
         assert_eq!(
             error(one, other, second),
-            "the rates of a ramp need one period, as 60/min and 600/min, but the longer, got 1s"
+            "both rates of a ramp need whole numbers in the longer period, as 60/min and 10/s, got 1s"
         );
     }
 }

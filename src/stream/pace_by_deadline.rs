@@ -42,8 +42,9 @@ pin_project! {
     /// * **Ends** when the input has ended and all items held have left.
     /// * **Fails** with [`Late`] for an item that cannot make its deadline: the items that go before it, and the requests of others that
     ///   are queued, leave no permit for it in time, even if each passes as early as it can. The error contains the item. The stream
-    ///   goes on after it. Of a limiter around a limit, or of one in Redis, this is known only when the deadline is over. A
-    ///   refund, a reset, new parameters or a request that gives up could have saved an item that was given back early.
+    ///   goes on after it. Of the limit of a key, one with classes or newest first, a limiter around a limit, or one in Redis, this is
+    ///   known only when the deadline is over. A refund, a reset, new parameters or a request that gives up could have saved an item
+    ///   that was given back early. A pause is noticed when the next permit was due.
     /// * **Holds** at most `held` items, which `size_hint` counts and [`into_parts`](Self::into_parts) returns by deadline. While
     ///   there is no room the input is not polled, and a more urgent item waits there.
     /// * **Cancel safety**: dropping `next()` loses nothing; the items stay held. The function is called once an item, and again after
@@ -137,24 +138,22 @@ where
     /// Gives back the first item that cannot make its deadline.
     fn late(self: Pin<&mut Self>) -> Option<Late<S::Item>> {
         let this = self.project();
-        let now = instant();
-        let after = |wait: Duration| now.checked_add(wait).unwrap_or(now + NEVER);
         let (first, _) = this.held.front()?;
+        let now = instant();
         let next = this.gate.limiter().foresee(1);
-        let next = next.first().map_or(now, |wait| after(*wait));
+        let next = next.first().map_or(now, |next| now.max(*next));
         if *first < next {
             *this.checked = this.checked.saturating_sub(1);
             return take_late(this.held, 0);
         }
         let foreseen = this.permits.front();
-        if foreseen.is_some_and(|permit| next < *permit || *permit + SAME <= next) {
+        if foreseen.is_some_and(|permit| next < *permit || now.max(*permit) + SAME <= next) {
             this.permits.clear();
             *this.checked = 0;
         }
         let unchecked = this.held.len() - *this.checked;
         if unchecked > 0 && this.permits.len() < this.held.len() {
-            let waits = this.gate.limiter().foresee(2 * this.held.len());
-            *this.permits = waits.into_iter().map(after).collect();
+            *this.permits = this.gate.limiter().foresee(2 * this.held.len()).into();
         }
         let unchecked = this.held.iter().zip(this.permits.iter());
         let mut unchecked = unchecked.skip(*this.checked);
@@ -171,9 +170,6 @@ fn take_late<T>(held: &mut VecDeque<(Instant, T)>, place: usize) -> Option<Late<
     let (deadline, item) = held.remove(place)?;
     Some(Late { item, deadline })
 }
-
-/// A wait that is longer than an [`Instant`] can say.
-const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Permits that come later than foreseen by less than this are foreseen still: each is a little late.
 const SAME: Duration = Duration::from_millis(1);
@@ -195,6 +191,7 @@ where
             }
             let this = self.as_mut().project();
             let Some((deadline, _)) = this.held.front() else {
+                this.gate.give_up();
                 let is_over = this.input.is_terminated();
                 return if is_over {
                     Poll::Ready(None)

@@ -50,6 +50,14 @@ impl Clock {
         Tick::ZERO.after(now.saturating_duration_since(epoch))
     }
 
+    /// The instant of a tick, once the clock has started; at most 100 years after that.
+    pub(crate) fn instant_of(&self, tick: Tick) -> Instant {
+        let since = tick
+            .since(Tick::ZERO)
+            .min(Duration::from_secs(100 * 365 * 86_400));
+        self.epoch.unwrap_or_else(instant) + since
+    }
+
     /// An earlier reading of tokio's clock as a tick; [`Tick::ZERO`] if it was before the first reading of this clock.
     pub(crate) fn tick_of(&self, instant: Instant) -> Tick {
         let since = self

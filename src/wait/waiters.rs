@@ -192,7 +192,7 @@ impl Waiters {
 
     /// Whether no waiter is ahead of this position.
     #[inline]
-    pub(super) fn is_first(&self, position: Position) -> bool {
+    pub(crate) fn is_first(&self, position: Position) -> bool {
         let Some(head) = self.head() else {
             return true;
         };

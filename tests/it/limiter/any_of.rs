@@ -1,18 +1,21 @@
 //! The first of several limits that has room.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use fastrand::Rng;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt, join_all};
-use paceline::limiter::{AnyOf, Shared};
+use paceline::limiter::{AnyOf, Limiter, Shared, WhenFull};
 use paceline::policy::Decision;
 use paceline::prelude::*;
+use paceline::time::Resolution;
 
 use super::{bucket, queued, remaining, too_costly, used, wait};
-use crate::timed::{ms, now, since, sleep};
+use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
 
 #[tokio::test(start_paused = true)]
 async fn a_request_takes_from_exactly_one_limit_and_a_losing_wait_costs_nothing() {
@@ -84,6 +87,88 @@ async fn a_wait_that_is_too_long_at_every_limit_fails_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_limit_that_can_never_pass_one_cost_is_asked_for_a_lower_one() {
+    let (small, large) = (bucket(2).shared(), bucket(5).shared());
+    let mut any = AnyOf::new([small.clone(), large.clone()]);
+    large.acquire(5).await.unwrap();
+    assert_eq!(any.poll_try(3, &mut cx()), Poll::Ready(Ok(wait(300))));
+    assert_eq!(any.poll_try(2, &mut cx()), PASS);
+    assert_eq!(remaining(&small), 0);
+    small.reset();
+    assert!(any.poll_decide(3, &mut cx()).is_ready());
+    assert_eq!(any.poll_decide(2, &mut cx()), PASS);
+    assert_eq!(remaining(&small), 0);
+    assert_eq!(any.poll_try(3, &mut cx()), Poll::Ready(Ok(wait(300))));
+    small.retune(bucket(3));
+    small.reset();
+    assert_eq!(any.poll_try(3, &mut cx()), PASS);
+    let never = Poll::Ready(Ok(Decision::Never { capacity: 5 }));
+    assert_eq!(any.poll_decide(6, &mut cx()), never);
+    small.retune(bucket(6));
+    small.reset();
+    assert_eq!(any.poll_decide(6, &mut cx()), PASS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_around_it_sees_what_passed_without_room_for_its_key() {
+    let keys = bucket(1).keyed::<u8>().with_max_keys(1);
+    let keys = keys.with_when_full(WhenFull::Pass);
+    let mut any = AnyOf::new([keys.at(0), keys.at(1)]);
+    assert_eq!(any.poll_decide(1, &mut cx()), PASS);
+    assert_eq!((any.try_acquire(1), any.shadowed()), (Ok(1), None));
+    assert_eq!(any.poll_decide(1, &mut cx()), PASS);
+    assert!(any.shadowed().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_known_beside_a_limit_that_can_never_pass_the_cost() {
+    let (small, large) = (bucket(2).shared(), bucket(5).shared());
+    let any = AnyOf::new([small, large.clone()]);
+    large.acquire(5).await.unwrap();
+    let start = now();
+    let late = any.acquire_within(3, ms(299)).await.unwrap_err();
+    assert_eq!((late.retry_in(), since(start)), (Some(ms(300)), 0));
+    assert_eq!(any.acquire_within(3, ms(300)).await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_looked_keeps_its_position_in_every_queue() {
+    let (one, other) = (used(100), Interval::every(ms(200)).shared());
+    let mut looks = AnyOf::new([one.clone(), other.clone()]);
+    assert_eq!(looks.poll_open(1, &mut cx()), PASS);
+    assert_eq!((one.waiting(), other.waiting()), (0, 0));
+    let later = queued(one.acquire_owned(1));
+    other.acquire_one().await;
+    assert!(looks.poll_decide(1, &mut cx()).is_ready());
+    sleep(100).await;
+    assert_eq!(looks.poll_decide(1, &mut cx()), PASS);
+    assert_eq!((one.stats().passed, other.stats().passed), (2, 1));
+    drop(later);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_look_starts_the_clock_of_every_limit() {
+    let empty = [0; 2].map(|_| bucket(1).with_empty_start().shared());
+    let start = now();
+    let items = arriving([(100, ()), (100, ())], 100);
+    let left = drained(items.pace(AnyOf::new(empty))).await;
+    assert_left(&left, [(100, ()), (100, ())], 100);
+    assert_eq!(since(start), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_status_is_that_with_the_most_room_and_it_waits_as_exactly_as_one_of_them() {
+    let exact = bucket(2).shared();
+    let millis = || bucket(5).shared().with_resolution(Resolution::Millis);
+    assert_eq!(remaining(&AnyOf::new([exact.clone(), millis()])), 5);
+    assert_eq!(remaining(&AnyOf::new([millis(), exact.clone()])), 5);
+    let both = AnyOf::new([millis(), exact]);
+    assert_eq!(both.resolution(), Resolution::Exact);
+    let any = AnyOf::new([millis(), millis()]);
+    assert_eq!(any.resolution(), Resolution::Millis);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_and_its_end_at_one_limit_are_felt_at_once() {
     let (one, other) = (used(10), used(10));
     for limit in [&one, &other] {
@@ -104,6 +189,12 @@ async fn a_stream_is_paced_by_all_of_them_together() {
     let paced = futures::stream::iter(0..8).pace(AnyOf::new(limits));
     let left: Vec<u64> = paced.map(|_| since(start)).collect().await;
     assert_eq!(left, [0, 0, 30, 50, 60, 90, 100, 120]);
+}
+
+const PASS: Poll<Result<Decision, Infallible>> = Poll::Ready(Ok(Decision::Pass));
+
+const fn cx() -> Context<'static> {
+    Context::from_waker(Waker::noop())
 }
 
 /// A request of the judge: when it came, and of which limit alone, if it is not for any.

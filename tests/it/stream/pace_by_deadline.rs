@@ -151,6 +151,23 @@ async fn before_a_limiter_that_cannot_foresee_an_item_is_given_back_at_its_deadl
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_an_item_it_leaves_the_queue() {
+    let limit = EVERY.shared();
+    limit.acquire_one().await;
+    let start = now();
+    let items = arriving([(0, 40)], 1_000);
+    let limiter = Observed::new(limit.clone(), |_: Event| {});
+    let paced = items.pace_by_deadline(limiter, |at| start + ms(*at), 9);
+    let waits = async {
+        sleep(10).await;
+        limit.acquire_one().await;
+        since(start)
+    };
+    let (left, passed_at) = futures::join!(drained(paced), waits);
+    assert_eq!((left.items[0].0, passed_at), (41, 100));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deadline_that_is_over_and_one_without_end_are_deadlines() {
     let start = now();
     sleep(10).await;
