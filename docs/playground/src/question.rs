@@ -122,12 +122,14 @@ impl Question {
                 return Some(self.tenants[passed]);
             }
             let come = self.arrivals.partition_point(|at| at <= now);
-            for &tenant in &self.tenants[joined..come] {
+            for number in joined..come {
+                let tenant = self.tenants[number];
                 let weight = self.weights[usize::from(tenant == 1)];
-                turns.join(tenant, tenant, 1, weight);
+                turns.join(tenant, number as u64, 1, weight);
             }
             joined = come;
-            turns.pass()
+            let passed = usize::try_from(turns.pass()?).ok()?;
+            Some(self.tenants[passed])
         };
         paced.iter().enumerate().map_while(pass).collect()
     }

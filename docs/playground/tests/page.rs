@@ -621,7 +621,7 @@ async fn a_second_tenant_waits_for_the_backlog_in_one_queue_and_for_a_turn_by_tu
 
     let heavy = format!("bob=50x3&bob-weight=3&{TENANTS}");
     let heavy = at(&browser, &heavy, WAITS).await;
-    assert_eq!(heavy[1][2], "bob: p50 wait 0.25 s, max wait 0.35 s");
+    assert_eq!(heavy[1][2], "bob: p50 wait 0.15 s, max wait 0.35 s");
 
     let slow = format!("a=own&a-text=every 3000s&{TENANTS}");
     let slow = at(&browser, &slow, WAITS).await;
