@@ -1,4 +1,4 @@
-use crate::time::{OutOfRange, Rate, Tick, or_panic};
+use crate::time::{Rate, Tick};
 
 use super::rate_rule::{Usage, checked, per_second};
 use super::{CallOutcome, RateRule};
@@ -39,21 +39,12 @@ impl AdditiveIncrease {
     ///
     /// # Panics
     ///
-    /// If the floor is above the ceiling; see [`try_new`](Self::try_new).
+    /// If the floor is above the ceiling.
     #[must_use]
     #[track_caller]
     pub fn new(floor: Rate, ceiling: Rate) -> Self {
-        or_panic(Self::try_new(floor, ceiling))
-    }
-
-    /// [`new`](Self::new), for rates from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the floor is above the ceiling.
-    pub fn try_new(floor: Rate, ceiling: Rate) -> Result<Self, OutOfRange> {
-        let (floor, ceiling) = checked(floor, ceiling)?;
-        Ok(Self {
+        let (floor, ceiling) = checked(floor, ceiling);
+        Self {
             floor,
             ceiling,
             step: 0.2,
@@ -61,7 +52,7 @@ impl AdditiveIncrease {
             rate: floor,
             cut_at: None,
             usage: Usage::default(),
-        })
+        }
     }
 
     /// Starts at this rate instead of the floor.

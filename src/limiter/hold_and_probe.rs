@@ -1,7 +1,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::time::{OutOfRange, Rate, Tick, or_panic};
+use crate::time::{Rate, Tick};
 
 use super::rate_rule::{SECOND, USED, Usage, checked, interval, per_second};
 use super::{CallOutcome, RateRule};
@@ -53,7 +53,8 @@ pub struct HoldAndProbe {
     top: f64,
     /// How much of it is used between probes.
     share: f64,
-    growth: Growth,
+    /// The provider counts in long windows.
+    is_long: bool,
     /// When the last phase began.
     cut_at: Option<Tick>,
     usage: Usage,
@@ -67,33 +68,24 @@ impl HoldAndProbe {
     ///
     /// # Panics
     ///
-    /// If the floor is above the ceiling; see [`try_new`](Self::try_new).
+    /// If the floor is above the ceiling.
     #[must_use]
     #[track_caller]
     pub fn new(floor: Rate, ceiling: Rate) -> Self {
-        or_panic(Self::try_new(floor, ceiling))
-    }
-
-    /// [`new`](Self::new), for rates from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If the floor is above the ceiling.
-    pub fn try_new(floor: Rate, ceiling: Rate) -> Result<Self, OutOfRange> {
-        let (floor, ceiling) = checked(floor, ceiling)?;
-        Ok(Self {
+        let (floor, ceiling) = checked(floor, ceiling);
+        Self {
             floor,
             ceiling,
             quota: None,
             phase: Phase::Start { rate: floor },
             top: floor,
             share: HELD,
-            growth: Growth::Cubic,
+            is_long: false,
             cut_at: None,
             usage: Usage::default(),
             used_at: None,
             accepted: Accepted::default(),
-        })
+        }
     }
 
     /// Starts at this rate instead of the floor.
@@ -127,18 +119,16 @@ impl HoldAndProbe {
     }
 
     fn accepted(&mut self, now: Tick) {
-        let Phase::Refused {
-            since, mut hold, ..
-        } = self.phase
-        else {
+        let Phase::Refused { since, hold, .. } = self.phase else {
             return;
         };
-        self.growth = Growth::Cubic;
-        if now.since(since) > SHORT_REFUSAL {
-            (self.growth, hold) = (Growth::Linear, Duration::ZERO);
+        let (held_from, mut hold) = (now.after(CLIMB), hold);
+        self.is_long = now.since(since) > SHORT_REFUSAL;
+        if self.is_long {
+            hold = Duration::ZERO;
             self.top = self.accepted.take_mean(now);
         }
-        self.enter(now, Phase::Steady { since: now, hold });
+        self.enter(now, Phase::Steady { held_from, hold });
     }
 
     fn enter(&mut self, now: Tick, phase: Phase) {
@@ -152,9 +142,25 @@ impl HoldAndProbe {
         if matches!(self.phase, Phase::Steady { .. })
             && now.since(used_at) > HOLD.max(interval(self.rate(now)).saturating_mul(10))
         {
-            let (since, hold) = (now.before(CLIMB), HOLD);
-            self.phase = Phase::Steady { since, hold };
-            self.usage.restart();
+            self.hold_from(now);
+        }
+    }
+
+    fn hold_from(&mut self, held_from: Tick) {
+        let hold = HOLD;
+        self.phase = Phase::Steady { held_from, hold };
+        self.usage.restart();
+    }
+
+    /// What a probe has added. A provider that counts in windows of a minute refuses once a window, and tells no more than that:
+    /// there the rate grows evenly.
+    fn probed(&self, now: Tick) -> f64 {
+        let grown = self.usage.grown(now);
+        let t = grown.div_duration_f64(PROBE);
+        if self.is_long {
+            SLOPE * grown.as_secs_f64()
+        } else {
+            t * t * t
         }
     }
 
@@ -163,7 +169,7 @@ impl HoldAndProbe {
         match self.phase {
             Phase::Start { .. } => Tick::ZERO,
             Phase::Refused { .. } => Tick::MAX,
-            Phase::Steady { since, hold } => since.after(CLIMB + hold),
+            Phase::Steady { held_from, hold } => held_from.after(hold),
         }
     }
 }
@@ -193,10 +199,10 @@ impl RateRule for HoldAndProbe {
         let rate = match self.phase {
             Phase::Start { rate } => rate,
             Phase::Refused { .. } => CUT * self.top,
-            Phase::Steady { since, .. } => {
-                let left = 1.0 - now.since(since).min(CLIMB).div_duration_f64(CLIMB);
+            Phase::Steady { held_from, .. } => {
+                let left = held_from.since(now).div_duration_f64(CLIMB);
                 let below = (self.share - CUT) * left * left * left;
-                self.top * (self.share - below) + self.growth.after(self.usage.grown(now))
+                self.top * (self.share - below) + self.probed(now)
             }
         };
         let quota = self.quota.map_or(f64::INFINITY, per_second);
@@ -210,9 +216,7 @@ impl RateRule for HoldAndProbe {
         self.quota = Some(quota);
         (self.top, self.share) = (OF_QUOTA / HELD * per_second(quota), HELD);
         if !matches!(self.phase, Phase::Refused { .. }) {
-            let (since, hold) = (now.before(CLIMB), HOLD);
-            self.phase = Phase::Steady { since, hold };
-            self.usage.restart();
+            self.hold_from(now);
         }
     }
 
@@ -237,28 +241,8 @@ enum Phase {
         /// How long the rate is held afterwards.
         hold: Duration,
     },
-    /// It climbs, holds and probes.
-    Steady { since: Tick, hold: Duration },
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Growth {
-    Cubic,
-    /// A provider that counts in windows of a minute refuses once a window, and tells no more than that.
-    Linear,
-}
-
-impl Growth {
-    /// The calls a second that a probe of this length adds.
-    fn after(self, grown: Duration) -> f64 {
-        match self {
-            Self::Cubic => {
-                let grown = grown.div_duration_f64(PROBE);
-                grown * grown * grown
-            }
-            Self::Linear => SLOPE * grown.as_secs_f64(),
-        }
-    }
+    /// It climbs until then, holds and probes.
+    Steady { held_from: Tick, hold: Duration },
 }
 
 /// The calls that were accepted.

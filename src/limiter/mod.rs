@@ -11,6 +11,7 @@
 //! | [`FairQueue`] | one limit for all keys, whose waiting requests take turns by key | one short lock |
 //! | [`Combined`] | several of these, all or nothing | one short lock each |
 //! | [`WithTotal`] | a limit for each key and one for all keys, all or nothing | one short lock each |
+//! | [`AdaptiveRate`] | a rate that follows what a provider allows | one short lock |
 //! | [`Line`] | any limiter, with a bound on what waits, an end, and jitter | that of the limiter, and one short lock |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
 //! | [`DynLimiter`] | any limiter in memory, of a type that is chosen at run time; it can be cloned | that of the limiter, and a call through a pointer |
@@ -31,6 +32,7 @@
 //! adapter.
 
 mod acquire;
+mod adaptive_rate;
 mod additive_increase;
 mod as_key;
 mod blocking;
@@ -58,6 +60,7 @@ mod observer;
 mod owned;
 mod part;
 mod prefetch;
+mod rate_call;
 mod rate_rule;
 mod reporter;
 mod settle;
@@ -80,6 +83,7 @@ use crate::time::{Resolution, require_clock};
 pub use crate::policy::{Quota, Status};
 pub use crate::wait::Priority;
 pub use acquire::LimiterExt;
+pub use adaptive_rate::AdaptiveRate;
 pub use additive_increase::AdditiveIncrease;
 pub use as_key::AsKey;
 pub use combined::Combined;
@@ -102,6 +106,7 @@ pub use obey::Obey;
 pub use observed::Observed;
 pub use observer::{Event, Observer};
 pub use owned::Owned;
+pub use rate_call::RateCall;
 pub use rate_rule::{CallOutcome, RateRule};
 pub use reporter::Reporter;
 pub(crate) use reporter::{SharedObserver, contained_in_unwind};

@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use crate::time::{OutOfRange, Rate, Tick};
+use crate::time::{Rate, Tick};
 
 /// How a call ended, for a [`RateRule`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,7 +23,34 @@ pub enum CallOutcome {
 /// Finds from the outcomes of calls how many a second the provider allows: [`HoldAndProbe`](super::HoldAndProbe),
 /// [`AdditiveIncrease`](super::AdditiveIncrease), or your own.
 ///
-/// It is arithmetic: it has no clock and no lock, and does not know the limit.
+/// It is arithmetic: it has no clock and no lock, and does not know the limit. [`AdaptiveRate`](super::AdaptiveRate) joins the two.
+///
+/// ```
+/// use paceline::limiter::{AdaptiveRate, CallOutcome, RateRule};
+/// use paceline::time::Tick;
+///
+/// /// Half the rate after each refusal, and never more.
+/// struct Cautious(f64);
+///
+/// impl RateRule for Cautious {
+///     fn observe(&mut self, _: Tick, _: Tick, outcome: CallOutcome) {
+///         if let CallOutcome::Refused { .. } = outcome {
+///             self.0 /= 2.0;
+///         }
+///     }
+///
+///     fn rate(&self, _: Tick) -> f64 {
+///         self.0
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let rate = AdaptiveRate::new(Cautious(10.0));
+/// rate.call().await.refused(None);
+/// assert_eq!(rate.calls_per_second(), 5.0);
+/// # }
+/// ```
 pub trait RateRule {
     /// Takes in the outcome of a call that was sent at `sent_at` and ended `now`.
     fn observe(&mut self, now: Tick, sent_at: Tick, outcome: CallOutcome);
@@ -121,11 +148,12 @@ pub(super) fn per_second(rate: Rate) -> f64 {
 }
 
 /// Both in calls a second.
-pub(super) fn checked(floor: Rate, ceiling: Rate) -> Result<(f64, f64), OutOfRange> {
+#[track_caller]
+pub(super) fn checked(floor: Rate, ceiling: Rate) -> (f64, f64) {
     let (low, high) = (per_second(floor), per_second(ceiling));
-    if low <= high {
-        return Ok((low, high));
-    }
-    let message = "the floor of a rate must not be above its ceiling";
-    Err(OutOfRange::new("floor", message).got(low, high))
+    assert!(
+        low <= high,
+        "the floor of a rate must not be above its ceiling, got {floor} and {ceiling}"
+    );
+    (low, high)
 }
