@@ -87,9 +87,12 @@ use super::{
 /// the outcomes.
 ///
 /// **Waits** as [`Shared`](Shared#the-queue) does: first come, first served. Where the rule asks for one call at a time, the others
-/// wait until its outcome is reported, or for a minute.
+/// wait until its outcome is reported, or for a minute. A request that does not want to wait so long is refused at once.
 ///
 /// **Costs**: a call costs 1. A request that costs more waits for a minute where the rule asks for one call at a time.
+///
+/// **Under a lock**: the rule is called under one of its own. It must not use this limit. A rate of zero counts as one call a day, since
+/// without calls nothing more would be observed.
 ///
 /// **Moves** its limit only if the rate has moved by 1 %, since that wakes every waiter.
 ///
@@ -352,7 +355,7 @@ impl<R: RateRule, P: Policy> Control<R, P> {
             found.applied = found.phase;
             let alone = found.alone.map(|from| Change::Alone(from.since(now)));
             alone.unwrap_or(Change::Together)
-        } else if rate.period().abs_diff(found.period) >= found.period / 100 {
+        } else if rate.period().abs_diff(found.period) > found.period / 100 {
             found.period = rate.period();
             Change::Rate(rate)
         } else {
@@ -391,6 +394,6 @@ impl<R, P: Policy> Drop for Applying<'_, R, P> {
 
 /// One permit in a period.
 fn rate_of(rule: &impl RateRule, now: Tick) -> Rate {
-    let period = interval(rule.rate(now));
-    Rate::new(1, period.max(Duration::from_nanos(1)))
+    let (shortest, longest) = (Duration::from_nanos(1), Duration::from_secs(86_400));
+    Rate::new(1, interval(rule.rate(now)).clamp(shortest, longest))
 }

@@ -140,7 +140,7 @@ impl Usage {
 
 /// The time between two calls of this rate.
 pub(super) fn interval(rate: f64) -> Duration {
-    Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX)
+    Duration::try_from_secs_f64(1.0 / rate.max(0.0)).unwrap_or(Duration::MAX)
 }
 
 pub(super) fn per_second(rate: Rate) -> f64 {

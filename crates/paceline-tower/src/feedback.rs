@@ -383,6 +383,7 @@ impl<T> Config<T> {
             match call {
                 Some(call) if is_refused || !status.is_server_error() => {
                     call.answered(is_refused, &feedback);
+                    return None;
                 }
                 None if status == StatusCode::TOO_MANY_REQUESTS => {
                     feedback = feedback.or_pause(self.fallback_pause);

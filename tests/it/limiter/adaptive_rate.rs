@@ -258,6 +258,58 @@ async fn another_policy_follows_the_rate_too() {
     assert_eq!(since(start), 112, "9 calls a second");
 }
 
+#[tokio::test]
+async fn reports_of_many_threads_are_all_applied() {
+    /// Each call that is accepted adds to it.
+    struct Counting(f64);
+    impl RateRule for Counting {
+        fn observe(&mut self, _: Tick, _: Tick, _: CallOutcome) {
+            self.0 += 1_000.0;
+        }
+        fn rate(&self, _: Tick) -> f64 {
+            self.0
+        }
+    }
+    let last = Arc::new(Mutex::new(Rate::per_day(1)));
+    let seen = Arc::clone(&last);
+    let limit = Interval::every(ms(1)).shared();
+    let rate = AdaptiveRate::around(limit, Counting(1_000.0), move |rate| {
+        *seen.lock().unwrap() = rate;
+        Interval::from_rate(rate)
+    });
+    let threads = [(); 8].map(|()| {
+        let rate = rate.clone();
+        std::thread::spawn(move || (0..500).for_each(|_| rate.begin().accepted()))
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(rate.calls_per_second().to_string(), "4001000");
+    let period = last.lock().unwrap().period();
+    assert!(period <= Duration::from_nanos(252), "{period:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_allows_nothing_or_no_number_is_asked_once_a_day() {
+    struct Allows(f64);
+    impl RateRule for Allows {
+        fn observe(&mut self, _: Tick, _: Tick, _: CallOutcome) {}
+        fn rate(&self, _: Tick) -> f64 {
+            self.0
+        }
+    }
+    for rate in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY] {
+        let rate = AdaptiveRate::new(Allows(rate));
+        rate.call().await.accepted();
+        let start = now();
+        rate.call().await.accepted();
+        assert_eq!(since(start), 86_400_000);
+    }
+    let rate = AdaptiveRate::new(Allows(f64::INFINITY));
+    rate.call().await.accepted();
+    rate.call_within(ms(1)).await.unwrap().accepted();
+}
+
 #[tokio::test(start_paused = true)]
 async fn limiters_around_it_begin_its_calls() {
     let rate = ten_a_second();
