@@ -24,7 +24,7 @@ use crate::time::{Clock, Resolution, Tick};
 use super::error::LineError;
 use super::future::Obeying;
 use super::share::hash_from;
-use super::{Gate, Limiter, Limits, Obey, Settle, TooCostly};
+use super::{Gate, Limiter, Limits, Obey, RateCall, Settle, TooCostly};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
 ///
@@ -507,6 +507,10 @@ impl<L: Obey> Obey for Line<L> {
 
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<L::Error>> {
         self.limiter.obey(feedback)
+    }
+
+    fn begin(&self) -> Option<RateCall> {
+        self.limiter.begin()
     }
 }
 

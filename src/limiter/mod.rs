@@ -11,6 +11,7 @@
 //! | [`FairQueue`] | one limit for all keys, whose waiting requests take turns by key | one short lock |
 //! | [`Combined`] | several of these, all or nothing | one short lock each |
 //! | [`WithTotal`] | a limit for each key and one for all keys, all or nothing | one short lock each |
+//! | [`AdaptiveRate`] | a rate that follows what a provider allows | one short lock |
 //! | [`Line`] | any limiter, with a bound on what waits, an end, and jitter | that of the limiter, and one short lock |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
 //! | [`DynLimiter`] | any limiter in memory, of a type that is chosen at run time; it can be cloned | that of the limiter, and a call through a pointer |
@@ -31,6 +32,8 @@
 //! adapter.
 
 mod acquire;
+mod adaptive_rate;
+mod additive_increase;
 mod any_of;
 mod as_key;
 mod blocking;
@@ -43,6 +46,7 @@ mod fair_clients;
 mod fair_queue;
 mod gate;
 mod hold;
+mod hold_and_probe;
 mod key_map;
 mod key_table;
 mod keyed;
@@ -57,6 +61,8 @@ mod observer;
 mod owned;
 mod part;
 mod prefetch;
+mod rate_call;
+mod rate_rule;
 mod reporter;
 mod settle;
 mod share;
@@ -81,6 +87,8 @@ pub use crate::fair::report::{ClientShare, FairCycle};
 pub use crate::policy::{Quota, Status};
 pub use crate::wait::Priority;
 pub use acquire::LimiterExt;
+pub use adaptive_rate::AdaptiveRate;
+pub use additive_increase::AdditiveIncrease;
 pub use any_of::AnyOf;
 pub use as_key::AsKey;
 pub use combined::Combined;
@@ -90,6 +98,7 @@ pub use fair::{Fair, FairAt};
 pub use fair_queue::FairQueue;
 pub use gate::Gate;
 pub(crate) use gate::poll_turn;
+pub use hold_and_probe::HoldAndProbe;
 pub use key_map::WhenFull;
 pub use keyed::{Keyed, KeyedAt};
 pub use limit::Stats;
@@ -101,6 +110,8 @@ pub use obey::Obey;
 pub use observed::Observed;
 pub use observer::{Event, Observer};
 pub use owned::Owned;
+pub use rate_call::RateCall;
+pub use rate_rule::{CallOutcome, RateRule};
 pub use reporter::Reporter;
 pub(crate) use reporter::{SharedObserver, contained_in_unwind};
 pub use settle::{Reservation, Settle};

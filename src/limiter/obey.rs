@@ -4,6 +4,8 @@ use core::pin::Pin;
 
 use crate::feedback::Feedback;
 
+use super::RateCall;
+
 /// A limit that a provider can pause, by the headers of a response: a [`Shared`](super::Shared), that of a key of a [`Keyed`](super::Keyed), that
 /// of a client of a [`Fair`](super::Fair), which pauses all clients, or one in Redis; also inside a [`Switched`](super::Switched) or an [`Observed`](super::Observed).
 ///
@@ -21,6 +23,13 @@ pub trait Obey {
     /// `None`: all is done. A future, for a limit on a server: this process has changed as soon as it was polled, and other
     /// processes know when it is ready.
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<Self::Error>>;
+
+    /// The call of a request that has just passed, if the limit follows the outcomes of calls: [`AdaptiveRate`](super::AdaptiveRate).
+    ///
+    /// Provided: `None`. Limiters around others return that of those.
+    fn begin(&self) -> Option<RateCall> {
+        None
+    }
 }
 
 /// What remains to be done after [`Obey::obey`].

@@ -9,7 +9,7 @@ use crate::policy::Decision;
 use super::future::Obeying;
 use super::observer::Observer;
 use super::reporter::HandleEvents;
-use super::{Limiter, Limits, Method, Obey, Settle};
+use super::{Limiter, Limits, Method, Obey, RateCall, Settle};
 
 /// A limiter or permits, or those for each key, which report their decisions to an [`Observer`].
 ///
@@ -168,5 +168,9 @@ impl<L: Limiter + Obey, O: Observer> Obey for Observed<L, O> {
 
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<Self::Error>> {
         self.limiter().obey(feedback)
+    }
+
+    fn begin(&self) -> Option<RateCall> {
+        self.limiter().begin()
     }
 }

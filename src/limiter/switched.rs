@@ -14,7 +14,7 @@ use super::future::Obeying;
 use super::mode::Mode;
 use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;
-use super::{Limiter, Limits, Method, Obey, Settle, Status, TooCostly};
+use super::{Limiter, Limits, Method, Obey, RateCall, Settle, Status, TooCostly};
 
 /// A limiter or permits, or those for each key, with a [`Switch`]: active, in shadow mode or off, for all requests or for a share of
 /// them.
@@ -485,6 +485,10 @@ impl<L: Obey, E> Obey for Switched<L, E> {
 
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<L::Error>> {
         self.limiter.as_ref().ok()?.obey(feedback)
+    }
+
+    fn begin(&self) -> Option<RateCall> {
+        self.limiter.as_ref().ok()?.begin()
     }
 }
 

@@ -337,6 +337,21 @@ fn every_public_type_is_named_above() {
 }
 
 #[test]
+fn rates_that_adapt_can_be_shared_and_moved() {
+    use paceline::limiter::{
+        AdaptiveRate, AdditiveIncrease, CallOutcome, HoldAndProbe, RateCall, RateRule,
+    };
+
+    free::<AdaptiveRate<HoldAndProbe>>();
+    free::<HoldAndProbe>();
+    free::<AdditiveIncrease>();
+    free::<CallOutcome>();
+    movable::<RateCall>();
+    let rule = AdditiveIncrease::new(Rate::per_second(1), Rate::per_second(2));
+    let _: Box<dyn RateRule> = Box::new(rule);
+}
+
+#[test]
 fn sensors_can_be_shared_and_moved() {
     use paceline::shed::{BusyPermits, CgroupCpu, CgroupError, CgroupPressure, QueueDelay, Sensor};
 

@@ -21,9 +21,12 @@ const EXEMPT: [&str; 3] = ["lib", "prelude", "_docs"];
 const PURE: [&str; 4] = ["policy", "batch", "fair", "feedback"];
 
 /// Pure files in the other folders.
-const PURE_FILES: [&str; 9] = [
+const PURE_FILES: [&str; 12] = [
     "src/concurrency/aimd.rs",
     "src/concurrency/gradient.rs",
+    "src/limiter/additive_increase.rs",
+    "src/limiter/hold_and_probe.rs",
+    "src/limiter/rate_rule.rs",
     "crates/paceline-redis/src/remote/lease_queue.rs",
     "crates/paceline-redis/src/remote/lease_table.rs",
     "crates/paceline-redis/src/redis/policy.rs",

@@ -29,8 +29,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(23_632, 23_486),
-        types: at_most(347, 347),
+        lines: at_most(24_306, 24_160),
+        types: at_most(361, 361),
     },
     Crate {
         name: "paceline-redis",
@@ -41,7 +41,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline-tower",
         folder: "crates/paceline-tower/src",
-        lines: at_most(3_101, 3_101),
+        lines: at_most(3_120, 3_120),
         types: at_most(77, 77),
     },
 ];
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(215 * 1024 + 512, 215 * 1024 + 512),
+        ceiling: at_most(216 * 1024, 216 * 1024),
         measure: markdown,
     },
     Limit {

@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use paceline::feedback::{Caps, Feedback};
 use paceline::limiter::future::Obeying;
-use paceline::limiter::{Limits, Obey};
+use paceline::limiter::{Limits, Obey, RateCall};
 use paceline::time::WallClock;
 
 use super::failure::{FailureLog, Failures, Fault, catch};
@@ -109,6 +109,9 @@ use super::terms::{For, Terms};
 /// | 429 without such a header | until the reset, if one is named; else [1 s](Self::with_fallback_pause) |
 /// | 201, 202 or 3xx with `Retry-After` | none: it is about that resource |
 /// | any other | none |
+///
+/// An [`AdaptiveRate`](paceline::limiter::AdaptiveRate) also gets the outcome: 429 and 503 are refusals, other 5xx and errors say nothing,
+/// and the rest are accepted. After a refusal without a header it waits by its own rule.
 ///
 /// Requests that wait already wait for the pause too. Requests that have passed are under way, and their refusals can prolong it. The
 /// rate of the limit stays as it is: a quota in the headers that is not exhausted changes nothing.
@@ -234,11 +237,13 @@ where
 
     fn call(&mut self, request: R) -> FeedbackFuture<S, R, T> {
         let limit = self.config.limit(&request);
+        let call = limit.as_ref().and_then(Obey::begin);
         FeedbackFuture {
             config: Arc::clone(&self.config),
             state: State::Calling {
                 response: self.inner.call(request),
                 limit,
+                call,
             },
         }
     }
@@ -279,6 +284,8 @@ pin_project! {
             response: F,
             // `None`: the request is not limited.
             limit: Option<L>,
+            // Dropped without a report if there is no response.
+            call: Option<RateCall>,
         },
         // Only for a limit on a server.
         Obeying {
@@ -299,10 +306,14 @@ where
         let mut this = self.project();
         loop {
             match this.state.as_mut().project() {
-                StateProj::Calling { response, limit } => {
+                StateProj::Calling {
+                    response,
+                    limit,
+                    call,
+                } => {
                     let response = ready!(response.poll(cx))?;
-                    let limit = limit.take();
-                    let obeying = limit.and_then(|limit| this.config.obey(&response, &limit));
+                    let (limit, call) = (limit.take(), call.take());
+                    let obeying = limit.and_then(|limit| this.config.obey(&response, &limit, call));
                     let Some(remaining) = obeying else {
                         return Poll::Ready(Ok(response));
                     };
@@ -358,10 +369,27 @@ impl<T> Config<T> {
         limit?.ok().flatten()
     }
 
-    /// Pauses the limit as the response asks, and returns what remains to be done.
-    fn obey<B, L: Obey>(&self, response: &Response<B>, limit: &L) -> Option<Obeying<L::Error>> {
+    /// Reports the outcome of the call, pauses the limit as the response asks, and returns what remains to be done.
+    fn obey<B, L: Obey>(
+        &self,
+        response: &Response<B>,
+        limit: &L,
+        call: Option<RateCall>,
+    ) -> Option<Obeying<L::Error>> {
         let read = || {
-            let feedback = self.read(response);
+            let status = response.status();
+            let mut feedback = self.read(response);
+            let is_refused = matches!(status.as_u16(), 429 | 503);
+            match call {
+                Some(call) if is_refused || !status.is_server_error() => {
+                    call.answered(is_refused, &feedback);
+                    return None;
+                }
+                None if status == StatusCode::TOO_MANY_REQUESTS => {
+                    feedback = feedback.or_pause(self.fallback_pause);
+                }
+                _ => {}
+            }
             feedback.pause()?;
             limit.obey(&feedback)
         };
@@ -377,12 +405,7 @@ impl<T> Config<T> {
             status.is_redirection() || matches!(status, StatusCode::CREATED | StatusCode::ACCEPTED);
         let headers = response.headers().iter();
         let of_limit = headers.filter(|(name, _)| !is_of_resource || **name != RETRY_AFTER);
-        let feedback = Feedback::parse_capped(of_limit, (self.now_unix)(), self.caps);
-        if status == StatusCode::TOO_MANY_REQUESTS {
-            feedback.or_pause(self.fallback_pause)
-        } else {
-            feedback
-        }
+        Feedback::parse_capped(of_limit, (self.now_unix)(), self.caps)
     }
 
     fn poll_obeyed<E: fmt::Display>(

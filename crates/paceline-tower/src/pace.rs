@@ -101,6 +101,35 @@ impl<T, A> PaceLayer<T, A> {
     /// assert_eq!(start.elapsed(), Duration::from_secs(4));
     /// # }
     /// ```
+    ///
+    /// With an [`AdaptiveRate`](paceline::limiter::AdaptiveRate) the rate follows the responses. So does that of a service whose limit
+    /// is to follow its health, where this layer is around it:
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use paceline::limiter::{AdaptiveRate, HoldAndProbe};
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::prelude::*;
+    /// use paceline_tower::PaceLayer;
+    /// use std::convert::Infallible;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let provider = SlidingLog::new(20, Duration::from_secs(1)).shared();
+    /// let client = service_fn(move |_: Request<()>| {
+    ///     let status = if provider.try_acquire(1).is_pass() { 200 } else { 429 };
+    ///     async move { Ok::<_, Infallible>(Response::builder().status(status).body(()).unwrap()) }
+    /// });
+    /// let rate = AdaptiveRate::new(HoldAndProbe::new(Rate::per_second(1), Rate::per_second(1_000)));
+    /// let client = PaceLayer::new(rate.clone()).obeying().layer(client);
+    ///
+    /// for _ in 0..1_000 {
+    ///     client.clone().oneshot(Request::new(())).await.unwrap();
+    /// }
+    /// assert!((18.0..21.0).contains(&rate.calls_per_second()));
+    /// # }
+    /// ```
     #[must_use]
     pub fn obeying(self) -> (Self, FeedbackLayer<T>)
     where

@@ -12,6 +12,7 @@ use testkit::wakes::Driven;
 
 use crate::timed::{ms, now, since};
 
+mod adaptive_rate;
 mod aligned;
 mod any_of;
 mod by_hand;

@@ -1,6 +1,7 @@
 //! One binary; its modules mirror `src/`.
 
 mod adaptive;
+mod adaptive_rate;
 mod answers;
 mod axum;
 mod bad_input;

@@ -1,0 +1,95 @@
+use crate::time::{Rate, Tick};
+
+use super::rate_rule::{Usage, checked, per_second};
+use super::{CallOutcome, RateRule};
+
+/// Additive increase, multiplicative decrease: the rate grows by a step each second, and a refusal cuts it to a share.
+///
+/// It grows by 0.2 calls a second each second, and only after a second that used at least ¾ of it. A refusal cuts it to 0.9, if its
+/// call was sent after the last cut. It stays between a floor, where it starts, and a ceiling.
+///
+/// [`HoldAndProbe`](super::HoldAndProbe) gets more of what a provider allows, with fewer refusals.
+///
+/// ```
+/// use paceline::limiter::{AdditiveIncrease, CallOutcome, RateRule};
+/// use paceline::time::{Rate, Tick};
+///
+/// let mut rule = AdditiveIncrease::new(Rate::per_second(10), Rate::per_second(100)).with_backoff(0.5);
+/// let (sent_at, now) = (Tick::from_nanos(1), Tick::from_nanos(2));
+/// for _ in 0..100 {
+///     rule.observe(now, sent_at, CallOutcome::Refused { retry_after: None });
+/// }
+/// assert_eq!(rule.rate(now), 10.0);
+/// ```
+#[doc(alias("AIMD"))]
+#[derive(Clone, Copy, Debug)]
+pub struct AdditiveIncrease {
+    floor: f64,
+    ceiling: f64,
+    step: f64,
+    backoff: f64,
+    /// After the last cut.
+    rate: f64,
+    cut_at: Option<Tick>,
+    usage: Usage,
+}
+
+impl AdditiveIncrease {
+    /// A rate that starts at `floor` and stays between `floor` and `ceiling`.
+    ///
+    /// # Panics
+    ///
+    /// If the floor is above the ceiling.
+    #[must_use]
+    #[track_caller]
+    pub fn new(floor: Rate, ceiling: Rate) -> Self {
+        let (floor, ceiling) = checked(floor, ceiling);
+        Self {
+            floor,
+            ceiling,
+            step: 0.2,
+            backoff: 0.9,
+            rate: floor,
+            cut_at: None,
+            usage: Usage::default(),
+        }
+    }
+
+    /// Starts at this rate instead of the floor.
+    #[must_use]
+    pub fn with_start(mut self, start: Rate) -> Self {
+        self.rate = per_second(start);
+        self
+    }
+
+    /// By how many calls a second the rate grows each second; 0.2 by default.
+    #[must_use]
+    pub const fn with_step(mut self, step: f64) -> Self {
+        self.step = step;
+        self
+    }
+
+    /// The share of the rate that remains after a refusal; 0.9 by default.
+    #[must_use]
+    pub const fn with_backoff(mut self, backoff: f64) -> Self {
+        self.backoff = backoff;
+        self
+    }
+}
+
+impl RateRule for AdditiveIncrease {
+    fn observe(&mut self, now: Tick, sent_at: Tick, outcome: CallOutcome) {
+        let rate = self.rate(now);
+        self.usage.count(now, rate, Tick::ZERO);
+        let is_after_cut = self.cut_at.is_none_or(|cut_at| sent_at > cut_at);
+        if matches!(outcome, CallOutcome::Refused { .. }) && is_after_cut {
+            (self.rate, self.cut_at) = (rate * self.backoff, Some(now));
+            self.usage.restart();
+        }
+    }
+
+    fn rate(&self, now: Tick) -> f64 {
+        let grown = self.usage.grown(now).as_secs_f64();
+        (self.rate + self.step * grown).clamp(self.floor, self.ceiling)
+    }
+}
