@@ -27,6 +27,8 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let _ = stream::iter([1]).try_pace(limit.clone());
     let _ = stream::iter([1]).min_interval(d);
     let _ = stream::iter([1]).pace_by_cost(limit.clone(), |cost| *cost);
+    let now = crate::timed::now();
+    let _ = stream::iter([1]).pace_by_deadline(limit.clone(), |_| now, 1);
     let _ = stream::iter([1]).pace_by_key(Interval::every(d).keyed(), |key| *key, 1);
     let _ = stream::iter([1]).try_pace_by_key(Interval::every(d).keyed(), |key| *key, 1);
     let limits = Interval::every(d).keyed();
