@@ -50,7 +50,7 @@ const CLASS: u64 = 3;
 /// The waiters of each flow, which take turns by weight: self-clocked fair queueing (S. J. Golestani, 1994).
 ///
 /// Each flow has an account of the permits that it has had, divided by its weight. The next flow is the one whose account is the smallest once
-/// its first request is paid; of two that are equal, the one whose first request is older. A flow that begins to wait starts at the account
+/// its first request is paid; of two that are equal, one that was not served last, or else the one whose first request is older. A flow that begins to wait starts at the account
 /// of the flow served last, so it saves nothing while it does not wait. Nor does a flow whose turn was missed: when it is served, its
 /// account is raised to that of the flow served before.
 ///
@@ -197,10 +197,14 @@ impl Flows {
     /// `paid`: it has passed, at this cost, whether it was queued or had reserved its position.
     pub(super) fn remove(&mut self, ticket: Ticket, paid: u32) -> Option<Waiter> {
         self.change(ticket.flow, |lane, course| {
-            if paid > 0 && !lane.waiters.is_empty() {
+            let has_paid = paid > 0 && !lane.waiters.is_empty();
+            if has_paid {
                 course.serve(lane, paid);
             }
-            lane.waiters.remove(ticket)
+            let removed = lane.waiters.remove(ticket);
+            // Of equal ones, another has the next turn.
+            lane.account += u128::from(has_paid && !lane.waiters.is_empty());
+            removed
         })
     }
 
@@ -264,6 +268,9 @@ impl Flows {
         let new_weight = lane.weight_in_share();
         course.weights = course.weights + u64::from(new_weight) - u64::from(weight);
         if new_weight == 0 {
+            if !course.counts_time {
+                lane.account = course.account;
+            }
             self.owing.insert((lane.account, id));
             self.forget_paid();
         }

@@ -20,7 +20,7 @@ struct Request {
 }
 
 /// One permit for the weight 1. Weights up to 10 divide it.
-const PERMIT: u64 = 2_520;
+const PERMIT: u64 = 2_520 << 32;
 
 impl Key {
     /// Its account once its first request has paid, and that request.
@@ -33,7 +33,8 @@ impl Key {
 
 /// The requests of all keys.
 ///
-/// The next turn is that of the key with the smallest account after its first request; of two, the one whose request is older. A key
+/// The next turn is that of the key with the smallest account after its first request; of two, one that was not served last,
+/// or else the one whose request is older. A key
 /// begins at the account of the key that was served last, and one that is served has at least that. Where keys divide permits, those below their
 /// share come first.
 #[derive(Debug, Default)]
@@ -129,8 +130,9 @@ impl Turns {
         }
         self.account = self.account.max(turn.0);
         let key = &mut self.keys[index];
-        key.account = self.account;
         key.requests.pop_front();
+        // Of equal ones, another has the next turn.
+        key.account = self.account + u64::from(!key.requests.is_empty());
         key.in_use += self.total.map_or(0, |_| request.cost);
         self.forget();
         Some(request.id)

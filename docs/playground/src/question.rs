@@ -285,7 +285,7 @@ mod tests {
         let times = json!([0, 100_000, 200_000, 300_000, 400_000, 500_000, 600_000]);
         assert_eq!(answer["paced"], times);
         assert_eq!(answer["tenants"]["queue"], json!([0, 0, 0, 0, 0, 0, 1]));
-        assert_eq!(answer["tenants"]["by_turns"], json!([0, 0, 0, 1, 0, 0, 0]));
+        assert_eq!(answer["tenants"]["by_turns"], json!([0, 0, 1, 0, 0, 0, 0]));
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
         let even = json!([0, 0, 1, 0, 1, 0, 1, 0, 0, 0]);
         assert_eq!(by_turns(arrivals), even);
         assert_eq!(by_turns(&format!("{arrivals}\n1:1")), even);
-        let heavy = json!([0, 0, 0, 0, 1, 0, 0, 0, 1, 1]);
+        let heavy = json!([0, 0, 0, 1, 0, 0, 0, 1, 0, 1]);
         assert_eq!(by_turns(&format!("{arrivals}\n3:1")), heavy);
         let late = json!([0, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(by_turns(&format!("{arrivals}\n1:4294967295")), late);

@@ -592,8 +592,8 @@ async fn a_second_tenant_waits_for_the_backlog_in_one_queue_and_for_a_turn_by_tu
         "bob: p50 wait 0.35 s, max wait 0.35 s",
     ];
     let turns = [
-        "ann: p50 wait 0.2 s, max wait 0.5 s",
-        "bob: p50 wait 0.15 s, max wait 0.15 s",
+        "ann: p50 wait 0.3 s, max wait 0.5 s",
+        "bob: p50 wait 0.05 s, max wait 0.05 s",
     ];
     let rows = json!([
         ["One queue (Shared)", queue[0], queue[1]],
@@ -649,7 +649,7 @@ async fn a_link_shows_one_request_behind_a_backlog_of_a_hundred() {
     );
     let waits = browser.eval(&followed).await;
     assert_eq!(waits[0][2], "bob: p50 wait 2.823 s, max wait 2.823 s");
-    assert_eq!(waits[1][2], "bob: p50 wait 0.057 s, max wait 0.057 s");
+    assert_eq!(waits[1][2], "bob: p50 wait 0.023 s, max wait 0.023 s");
     let link = browser.eval(&format!("{link}.getAttribute('href')")).await;
     let guide = include_str!("../../fairness.md");
     let link = format!("docs/playground/index.html{}`", link.as_str().unwrap());

@@ -266,7 +266,7 @@ async fn keys_below_their_share_take_turns_by_weight_up_to_their_shares() {
     let keys = "c".repeat(20) + &"a".repeat(20) + &"b".repeat(20);
     held.while_waiting(&permits, &keys, release).await;
     // Shares of 6, 4 and 2. The eleventh permit is of the share of the other key.
-    assert_eq!(held.order.into_inner(), "abaababaabc");
+    assert_eq!(held.order.into_inner(), "ababaababac");
 }
 
 #[tokio::test(start_paused = true)]

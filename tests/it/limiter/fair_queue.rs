@@ -74,7 +74,7 @@ async fn a_single_request_passes_second_behind_a_thousand_of_another_key() {
 async fn a_key_of_weight_w_is_ahead_by_at_most_w() {
     let limit = used().with_weights(|key| weight(if *key == 'a' { 5 } else { 1 }));
     let passed = order(&limit, &("a".repeat(50) + "b")).await;
-    assert_eq!(passed.find('b'), Some(5));
+    assert_eq!(passed.find('b'), Some(4));
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +118,7 @@ async fn a_weight_that_changes_holds_from_the_next_request_on() {
     });
     assert_eq!(order(&limit, "aaaabbbb").await, "abababab");
     shared.store(3, Relaxed);
-    assert_eq!(order(&limit, "aaaabbbb").await, "aaababbb");
+    assert_eq!(order(&limit, "aaaabbbb").await, "aabaabbb");
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +187,7 @@ async fn costs_are_charged_to_the_key_that_asks() {
         passed.borrow_mut().push(key);
     });
     join_all(calls).await;
-    assert_eq!(passed.into_inner(), "aaaabaaaabaa");
+    assert_eq!(passed.into_inner(), "aaabaaaabaaa");
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,7 +202,7 @@ async fn a_key_that_joins_displaces_the_head_which_is_not_lost() {
     // The second request of `a` is the head and sleeps when `b` joins and comes first.
     let calls = [('a', 0), ('a', 0), ('b', 150), ('a', 160), ('c', 160)];
     let passed = join_all(calls.map(|(key, at)| call(key, at))).await;
-    assert_eq!(passed, [100, 300, 200, 500, 400]);
+    assert_eq!(passed, [100, 400, 200, 500, 300]);
 }
 
 #[tokio::test(start_paused = true)]
