@@ -183,7 +183,7 @@ fn a_reload_changes_the_weights_and_the_number() {
     subject.send("ann", 6);
     subject.send("bob", 2);
     let order = subject.come_in_turn(8);
-    assert_eq!(order, "ann ann ann bob ann ann ann bob");
+    assert_eq!(order, "ann ann bob ann ann ann bob ann");
     subject.send("holder", 1);
     assert_eq!(subject.come_in_turn(1), "holder");
 
@@ -193,7 +193,7 @@ fn a_reload_changes_the_weights_and_the_number() {
     subject.send("ann", 2);
     subject.send("bob", 6);
     let order = subject.come_in_turn(8);
-    assert_eq!(order, "ann bob bob bob ann bob bob bob");
+    assert_eq!(order, "bob bob ann bob bob bob ann bob");
 
     subject.send("ann", 4);
     let text = format!("concurrency = 3\n{of_bob}");
