@@ -300,13 +300,18 @@ impl Flows {
             self.next_by_share(total)
         } else {
             let oldest = self.oldest.as_ref().and_then(BTreeSet::first);
-            let start = Place::start_of(oldest.map_or(0, |oldest| oldest.flow & CLASS));
-            let is_later = |first: Place| first < start || first.class > start.class;
+            let start = oldest.map(|oldest| Place::start_of(oldest.flow & CLASS));
+            let next = match start {
+                None => self.waiting.first(),
+                Some(start) => self.waiting.range(start..).next(),
+            };
+            let is_of_another =
+                |first: Place| start.is_some_and(|start| first.class != start.class);
             let is_first = |place: &&Place| {
                 self.first
-                    .is_none_or(|first| **place < first || is_later(first))
+                    .is_none_or(|first| **place < first || is_of_another(first))
             };
-            if let Some(place) = self.waiting.range(start..).next().filter(is_first).copied() {
+            if let Some(place) = next.filter(is_first).copied() {
                 self.waiting.remove(&place);
                 self.waiting.extend(self.first.replace(place));
             }
@@ -412,6 +417,9 @@ impl Lane {
 
 impl Ord for Load {
     fn cmp(&self, other: &Self) -> Ordering {
+        if self.in_use == 0 && other.in_use == 0 {
+            return Ordering::Equal;
+        }
         let [one, another] = [(self, other), (other, self)]
             .map(|(load, other)| u64::from(load.in_use) * u64::from(other.weight));
         one.cmp(&another)
