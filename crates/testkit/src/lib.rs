@@ -8,7 +8,7 @@
 //! * [`queue`]: an oracle for wait queues, which says who passes when.
 //! * [`program`]: a small program that cargo builds.
 //! * [`source`]: the public names in the source of a crate.
-//! * [`turns`], [`shares`]: deficit round robin as a plain loop, of one limit and of permits that keys divide.
+//! * [`turns`]: keys that take turns in a limit, and that divide permits, as a plain list.
 //! * [`conformance`]: the rules that every adapter of streams or sinks and every service keeps, checked on any of them.
 //!
 //! Nothing here knows paceline: an adapter is handed over by a closure. So the same rows and rules fit any stream or sink.
