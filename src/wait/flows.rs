@@ -49,10 +49,10 @@ const CLASS: u64 = 3;
 
 /// The waiters of each flow, which take turns by weight: self-clocked fair queueing (S. J. Golestani, 1994).
 ///
-/// Each flow has an account of the permits that it has had, divided by its weight. The next flow is the one whose account is the smallest once
-/// its first request is paid; of two that are equal, one that was not served last, or else the one whose first request is older. A flow that begins to wait starts at the account
-/// of the flow served last, so it saves nothing while it does not wait. Nor does a flow whose turn was missed: when it is served, its
-/// account is raised to that of the flow served before.
+/// Each flow has an account of the permits that it has had, divided by its weight. The next flow is the one whose account is the smallest
+/// once its first request is paid; of two that are equal, one that was not served last, or else the one whose first request is older. A
+/// flow that begins to wait starts at the account of the flow served last, so it saves nothing while it does not wait. Nor does a flow
+/// whose turn was missed: when it is served, its account is raised to that of the flow served before.
 ///
 /// If requests have [classes](Self::serve_by_class), the class of the oldest one is served, and flows take turns within it.
 ///
@@ -322,14 +322,11 @@ impl Flows {
 
     /// The next of the flows below their share, or else of the others. It looks at one flow of each load.
     fn next_by_share(&self, total: u32) -> Option<&Place> {
+        let rank = |place: &Place| (!self.course.is_below_share(place.load, total), place.turn);
         let mut earliest: Option<&Place> = None;
         let mut next = self.waiting.first();
         while let Some(place) = next {
-            let is_below = |place: &Place| self.course.is_below_share(place.load, total);
-            let is_later = earliest.is_some_and(|first| {
-                is_below(first) && !is_below(place) || first.turn < place.turn
-            });
-            if !is_later {
+            if earliest.is_none_or(|first| rank(place) < rank(first)) {
                 earliest = Some(place);
             }
             let last_of_load = Place {
@@ -649,6 +646,21 @@ mod tests {
         flows.look_at(Tick::ZERO);
         flows.give_back(999 << 2, 1);
         assert_eq!(flows.head(), Some(ticket(999, 999)));
+    }
+
+    #[test]
+    fn a_key_below_its_share_comes_before_one_above_it_in_any_class() {
+        for (of_one, of_other) in [(0, 1), (1, 0), (2, 1)] {
+            let mut flows = Flows::default();
+            flows.serve_by_class();
+            flows.divide(4);
+            flows.take(flow(1, 1), 3);
+            for (key, class) in [(1, of_one), (2, of_other)] {
+                let ticket = Ticket::new(Tick::ZERO, key, key << 2 | class);
+                insert(&mut flows, ticket, 1, 1);
+            }
+            assert_eq!(flows.head().map(|head| head.number), Some(2));
+        }
     }
 
     #[test]
