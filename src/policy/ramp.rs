@@ -364,6 +364,33 @@ mod tests {
         assert_eq!(state.open_at, at(24));
     }
 
+    /// The area under the rate is summed nanosecond by nanosecond, where a permit is 2 · within · period.
+    #[test]
+    fn a_request_passes_in_the_first_nanosecond_in_which_the_area_since_the_last_one_is_a_permit() {
+        for seed in 0..500 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let [from, to] = [0; 2].map(|_| random.u32(1..9));
+            let [period, within] = [0; 2].map(|_| random.u64(1..60));
+            let rate = |permits| Rate::new(permits, Duration::from_nanos(period));
+            let ramp = Ramp::new(rate(from), rate(to), Duration::from_nanos(within));
+            let (from, to) = (u64::from(from), u64::from(to));
+            let area_of = |nano: u64| {
+                let middle = (2 * nano + 1).min(2 * within);
+                from * (2 * within - middle) + to * middle
+            };
+            let permit = 2 * within * period;
+            let passed = passes(&ramp, &mut ramp.fresh(at(0)), 0, 30);
+            for pair in passed.windows(2) {
+                let area: u64 = (pair[0]..pair[1]).map(area_of).sum();
+                let before = area - area_of(pair[1] - 1);
+                assert!(
+                    before < permit && permit <= area,
+                    "{seed}: {ramp:?} {pair:?}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_ramp_may_fall() {
         let ramp = Ramp::new(UP.to(), UP.from(), UP.within());
