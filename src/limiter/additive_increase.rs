@@ -63,17 +63,33 @@ impl AdditiveIncrease {
     }
 
     /// By how many calls a second the rate grows each second; 0.2 by default.
+    ///
+    /// # Panics
+    ///
+    /// If `step` is not a number from 0 on.
     #[must_use]
-    pub const fn with_step(mut self, step: f64) -> Self {
-        self.step = step;
-        self
+    #[track_caller]
+    pub fn with_step(self, step: f64) -> Self {
+        assert!(
+            step.is_finite() && step >= 0.0,
+            "the step must be a number from 0 on, got {step}"
+        );
+        Self { step, ..self }
     }
 
     /// The share of the rate that remains after a refusal; 0.9 by default.
+    ///
+    /// # Panics
+    ///
+    /// If `backoff` is not above 0 and below 1.
     #[must_use]
-    pub const fn with_backoff(mut self, backoff: f64) -> Self {
-        self.backoff = backoff;
-        self
+    #[track_caller]
+    pub fn with_backoff(self, backoff: f64) -> Self {
+        assert!(
+            0.0 < backoff && backoff < 1.0,
+            "the backoff must be above 0 and below 1, got {backoff}"
+        );
+        Self { backoff, ..self }
     }
 }
 
