@@ -17,6 +17,8 @@ pub(super) struct Borrowers {
     /// What is not yet one unit for each unit of weight.
     carry: i128,
     generation: u64,
+    /// When the last generation began, and this one.
+    began_at: [Tick; 2],
     ends_at: Tick,
     /// The clock when the last generation began, and this one.
     began: [i128; 2],
@@ -47,15 +49,16 @@ impl Borrowers {
             clock: 0,
             carry: 0,
             generation: 2,
+            began_at: [now; 2],
             ends_at: now.after(cycle),
             began: [0; 2],
             recent: [Competing::default(); 2],
         }
     }
 
-    /// The number of the generation, which rises with each cycle in which something happens.
-    pub(super) const fn generation(&self) -> u64 {
-        self.generation
+    /// When the last generation began, and this one.
+    pub(super) const fn began_at(&self) -> [Tick; 2] {
+        self.began_at
     }
 
     /// When the borrowers of the last generation stop competing.
@@ -81,7 +84,11 @@ impl Borrowers {
             self.release(left.credit);
             self.began = [self.began[1], self.clock];
         }
-        self.ends_at = now.last_on_grid(self.ends_at, cycle).after(cycle);
+        let begins_at = now.last_on_grid(self.ends_at, cycle);
+        // In a generation that is skipped nothing has happened.
+        let last = if is_late { begins_at } else { self.began_at[1] };
+        self.began_at = [last, begins_at];
+        self.ends_at = begins_at.after(cycle);
     }
 
     /// Credits units to all that compete.

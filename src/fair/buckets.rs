@@ -9,7 +9,7 @@ use super::borrowers::{Borrower, Borrowers};
 use super::clients::OVERFLOW;
 use super::divide::WHOLE;
 use super::fair_share::MOST_CLIENTS;
-use super::levels::{Levels, Need};
+use super::levels::{Bucket, Levels, Need};
 use super::report::ClientShare;
 use super::wide::{div_ceil, div_floor, div_rem, mul_div};
 use super::{ClientTerms, GuaranteedShare, HasState, RuleState};
@@ -30,7 +30,9 @@ pub(crate) struct Buckets {
     now: Tick,
     /// What is less than one unit, in parts of a cycle.
     rest: u128,
-    levels: Levels<Client>,
+    levels: Levels,
+    /// By slot.
+    clients: Vec<Client>,
     pool: i128,
     borrowers: Borrowers,
     paused_until: Tick,
@@ -46,20 +48,12 @@ pub(crate) struct Buckets {
     bounded: usize,
 }
 
-/// What is known of a client beside its bucket. What a decision needs comes first.
+/// What is known of a client, but for what each decision needs: that is in its [`Bucket`].
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
 struct Client {
-    asked_at: Tick,
-    /// The counts of a cycle, and which one.
-    cycle: u64,
-    demand: u32,
-    used: u32,
-    refused: u64,
-    passed: u64,
+    borrower: Borrower,
     turned_away: u64,
     waiting: u64,
-    borrower: Borrower,
     has_own_share: bool,
 }
 
@@ -76,6 +70,7 @@ impl RuleState for Buckets {
             now,
             rest: 0,
             levels: Levels::new(),
+            clients: Vec::new(),
             pool: 0,
             borrowers: Borrowers::new(now, share.cycle()),
             paused_until: Tick::ZERO,
@@ -107,12 +102,12 @@ impl RuleState for Buckets {
                 break;
             };
             self.idle.pop_front();
-            let client = self.levels.client(slot);
+            let (client, asked_at) = (self.of(slot), self.levels.bucket(slot).asked_at);
             let keeps_seat = client.waiting > 0 || client.has_own_share;
             if keeps_seat || !self.levels.is_full(slot) {
                 self.idle.push_back((self.now, slot));
-            } else if client.asked_at > since {
-                self.idle.push_back((client.asked_at, slot));
+            } else if asked_at > since {
+                self.idle.push_back((asked_at, slot));
             } else {
                 self.forget(slot);
             }
@@ -146,6 +141,7 @@ impl RuleState for Buckets {
     fn excerpt(&self) -> Self {
         Self {
             levels: self.levels.excerpt(),
+            clients: self.clients.first().copied().into_iter().collect(),
             free: Vec::new(),
             forgotten: Vec::new(),
             idle: VecDeque::new(),
@@ -161,8 +157,7 @@ impl RuleState for Buckets {
 
     /// Goes on with other terms of a client. It keeps what it has, as far as its bucket still holds it.
     fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
-        let has_own_share = self.levels.client(slot).has_own_share;
-        let is_same = has_own_share == terms.has_own_share();
+        let is_same = self.of(slot).has_own_share == terms.has_own_share();
         if !is_same || self.levels.weight_of(slot) != terms.weight().into() {
             let level = self.exit(slot);
             self.enter(slot, terms, Some(level));
@@ -212,13 +207,14 @@ impl RuleState for Buckets {
     }
 
     fn refuse(&mut self, slot: u32, cost: u32) {
-        let client = self.counts(slot);
+        let client = self.of_mut(slot);
         client.turned_away = client.turned_away.saturating_add(1);
-        client.refused = client.refused.saturating_add(cost.into());
+        let bucket = self.begin_request(slot);
+        bucket.refused = bucket.refused.saturating_add(cost);
     }
 
     fn set_waiting(&mut self, slot: u32, cost: u64) {
-        self.levels.client_mut(slot).waiting = cost;
+        self.of_mut(slot).waiting = cost;
     }
 
     /// Takes permits back that passed and were not used, at whatever instant. What the bucket has no room for flows into the pool.
@@ -232,8 +228,10 @@ impl RuleState for Buckets {
             self.pool -= returned;
             self.levels
                 .set_level(slot, self.levels.level(slot) + returned);
-            let client = self.counts(slot);
-            client.used = client.used.saturating_sub(permits);
+            let bucket = self.levels.bucket_mut(slot);
+            if bucket.asked_at >= self.borrowers.began_at()[1] {
+                bucket.used = bucket.used.saturating_sub(permits);
+            }
         }
         self.cut();
     }
@@ -256,19 +254,19 @@ impl RuleState for Buckets {
 
     /// What a client has and has used, in a cycle since the limit is used.
     fn client<K>(&self, slot: u32) -> ClientShare<K> {
-        let mut client = *self.levels.client(slot);
-        client.enter_cycle(self.borrowers.generation());
+        let (client, mut bucket) = (self.of(slot), *self.levels.bucket(slot));
+        bucket.enter_cycle(self.borrowers.began_at());
         let size = self.quota(slot).permits;
         ClientShare {
             key: None,
             size,
-            demand: client.demand,
-            used: client.used,
-            refused: client.refused,
+            demand: bucket.demand,
+            used: bucket.used,
+            refused: bucket.refused.into(),
             waiting: client.waiting,
             lent: 0,
-            borrowed: client.used.saturating_sub(size),
-            requests_passed: client.passed,
+            borrowed: bucket.used.saturating_sub(size),
+            requests_passed: bucket.passed,
             requests_refused: client.turned_away,
         }
     }
@@ -343,7 +341,7 @@ impl Buckets {
         }
         if let Some(slot) = client {
             self.pool = self.pool.saturating_add(self.levels.settle(slot));
-            self.levels.client_mut(slot).asked_at = self.now;
+            self.begin_request(slot);
         }
         self.cut();
         self.borrowers.release(self.pool - before);
@@ -383,7 +381,7 @@ impl Buckets {
     fn add(&mut self, slot: u32, terms: ClientTerms) {
         self.idle.push_back((self.now, slot));
         self.enter(slot, terms, None);
-        self.levels.client_mut(slot).asked_at = self.now;
+        self.begin_request(slot);
     }
 
     /// What a forgotten client had goes to the pool, and what that has no room for to the full buckets, which are to grow.
@@ -392,7 +390,8 @@ impl Buckets {
         self.resize();
         self.pool -= self.levels.grow(self.pool - self.most_pooled());
         self.cut();
-        *self.levels.client_mut(slot) = Client::default();
+        *self.levels.bucket_mut(slot) = Bucket::default();
+        *self.of_mut(slot) = Client::default();
         self.forgotten.push(slot);
         // The shares of the others are larger.
         self.released = PERMIT;
@@ -403,7 +402,9 @@ impl Buckets {
         self.bounded += usize::from(slot != OVERFLOW && !terms.has_own_share());
         *self.weights.entry(terms.weight()).or_default() += 1;
         self.levels.enter(slot, terms.weight());
-        self.levels.client_mut(slot).has_own_share = terms.has_own_share();
+        let len = self.clients.len().max(slot as usize + 1);
+        self.clients.resize(len, Client::default());
+        self.of_mut(slot).has_own_share = terms.has_own_share();
         self.resize();
         let has = had.unwrap_or_else(|| mem::take(&mut self.pool));
         let level = has.min(self.levels.room(slot));
@@ -417,7 +418,7 @@ impl Buckets {
         self.pool += self.levels.settle(slot);
         let weight = self.levels.weight_of(slot);
         let level = self.levels.exit(slot);
-        let client = self.levels.client_mut(slot);
+        let client = &mut self.clients[slot as usize];
         self.borrowers.dismiss(&mut client.borrower, weight);
         self.bounded -= usize::from(slot != OVERFLOW && !client.has_own_share);
         let weight = u32::try_from(weight).unwrap_or(u32::MAX);
@@ -435,10 +436,7 @@ impl Buckets {
     }
 
     fn usable(&self, slot: u32) -> i128 {
-        let (borrower, weight) = (
-            &self.levels.client(slot).borrower,
-            self.levels.weight_of(slot),
-        );
+        let (borrower, weight) = (&self.of(slot).borrower, self.levels.weight_of(slot));
         let least = 4 * PERMIT * i128::from(self.share.least());
         (self.borrowers).usable(borrower, weight, self.pool, least)
     }
@@ -446,17 +444,14 @@ impl Buckets {
     /// Whether a borrower is not ahead of the others, or the pool at least half full. The borrower competes from now on.
     fn may_borrow(&mut self, slot: u32) -> bool {
         let (usable, weight) = (self.usable(slot), self.levels.weight_of(slot));
-        let borrower = &mut self.levels.client_mut(slot).borrower;
+        let borrower = &mut self.clients[slot as usize].borrower;
         self.released += self.borrowers.ask(borrower, weight, usable);
         usable >= 0 || self.pool >= self.half_of_pool()
     }
 
     /// What the pool has to hold until a client may borrow, if no others ask.
     fn least_pooled(&self, slot: u32) -> i128 {
-        let (borrower, weight) = (
-            &self.levels.client(slot).borrower,
-            self.levels.weight_of(slot),
-        );
+        let (borrower, weight) = (&self.of(slot).borrower, self.levels.weight_of(slot));
         match self.borrowers.missing(borrower, weight) {
             0 => 0,
             missing => self.half_of_pool().min(self.pool + missing),
@@ -467,24 +462,33 @@ impl Buckets {
     fn take(&mut self, slot: u32, level: i128, borrowed: i128) {
         if borrowed > 0 {
             self.pool -= borrowed;
-            let client = self.levels.client_mut(slot);
+            let client = &mut self.clients[slot as usize];
             self.borrowers.lend(&mut client.borrower, borrowed);
         }
         let level = (level + borrowed).max(-MOST_OWED);
         self.levels.set_level(slot, level);
     }
 
-    /// The counts of a client in the present cycle.
-    fn counts(&mut self, slot: u32) -> &mut Client {
-        let client = self.levels.client_mut(slot);
-        client.enter_cycle(self.borrowers.generation());
-        client
+    fn count(&mut self, slot: u32, cost: u32) {
+        let bucket = self.levels.bucket_mut(slot);
+        bucket.used = bucket.used.saturating_add(cost);
+        bucket.passed = bucket.passed.saturating_add(1);
     }
 
-    fn count(&mut self, slot: u32, cost: u32) {
-        let client = self.counts(slot);
-        client.used = client.used.saturating_add(cost);
-        client.passed = client.passed.saturating_add(1);
+    /// A client asks now, and counts in the present cycle.
+    fn begin_request(&mut self, slot: u32) -> &mut Bucket {
+        let bucket = self.levels.bucket_mut(slot);
+        bucket.enter_cycle(self.borrowers.began_at());
+        bucket.asked_at = self.now;
+        bucket
+    }
+
+    fn of(&self, slot: u32) -> &Client {
+        &self.clients[slot as usize]
+    }
+
+    fn of_mut(&mut self, slot: u32) -> &mut Client {
+        &mut self.clients[slot as usize]
     }
 
     /// The decision on a request that does not pass now.
@@ -530,19 +534,6 @@ impl Buckets {
             parts.saturating_sub(self.rest).div_ceil(rate)
         });
         self.now.after(saturating_duration(nanos))
-    }
-}
-
-impl Client {
-    /// Begins to count anew in another cycle.
-    fn enter_cycle(&mut self, cycle: u64) {
-        if self.cycle == cycle {
-            return;
-        }
-        let asked = self.refused.saturating_add(self.used.into());
-        let follows = self.cycle + 1 == cycle;
-        self.demand = u32::try_from(if follows { asked } else { 0 }).unwrap_or(u32::MAX);
-        (self.cycle, self.used, self.refused) = (cycle, 0, 0);
     }
 }
 
@@ -752,6 +743,9 @@ mod tests {
         assert_eq!(counts(&buckets), (2, 0, 0, 0));
         let _ = buckets.advance(at(3_100 * MILLI));
         assert_eq!(counts(&buckets), (0, 0, 0, 0));
+        assert_eq!(ask(&mut buckets, 1, 5, 3_100 * MILLI), 5);
+        let _ = buckets.advance(at(5_100 * MILLI));
+        assert_eq!(counts(&buckets), (0, 0, 0, 0), "the cycle before was empty");
     }
 
     #[test]
@@ -1524,7 +1518,7 @@ mod tests {
         }
 
         fn set_weight(&mut self, slot: u32) {
-            let is_own = self.buckets.levels.client(slot).has_own_share;
+            let is_own = self.buckets.of(slot).has_own_share;
             let weight = self.random.u32(1..6);
             if self.model.share.reserve() > 0 || slot == OVERFLOW {
                 return;
@@ -1581,7 +1575,7 @@ mod tests {
             assert_eq!(self.buckets.slots().len(), self.model.seats.len());
             for (slot, seat) in &self.model.seats {
                 assert_eq!(self.buckets.levels.level(*slot), seat.level);
-                let client = self.buckets.levels.client(*slot);
+                let client = self.buckets.of(*slot);
                 let credit = self.buckets.borrowers.credit(&client.borrower, seat.weight);
                 if self.model.competes(seat) {
                     assert_eq!(credit, seat.credit);

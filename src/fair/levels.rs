@@ -1,6 +1,8 @@
 use core::mem;
 use std::collections::BTreeSet;
 
+use crate::time::Tick;
+
 use super::wide::{div_ceil, div_floor};
 
 /// How many filled buckets are settled at a time.
@@ -18,9 +20,9 @@ const MOST_STEPS: i128 = 1 << 72;
 /// w · (`clock` − `mark`), where the `mark` follows the clock at the depth of a bucket. When the mark rises by a step, all full buckets
 /// together overflow by their weight. Those that are not full are ordered by the mark at which they are.
 #[derive(Clone, Debug)]
-pub(super) struct Levels<C> {
+pub(super) struct Levels {
     /// By slot.
-    buckets: Vec<Bucket<C>>,
+    buckets: Vec<Bucket>,
     /// What each unit of weight has been given so far.
     clock: i128,
     /// What is not yet one unit for each unit of weight.
@@ -32,23 +34,70 @@ pub(super) struct Levels<C> {
     weight: i128,
     /// The part of it that is full.
     full: i128,
-    /// The buckets that are not full, by the mark at which they are, or an earlier one.
-    filling: BTreeSet<(i128, u32)>,
+    /// The buckets that are not full.
+    filling: BTreeSet<Place>,
 }
 
-/// One bucket, in one line of the cache, and what else is known of its client in the next ones.
-#[derive(Clone, Copy, Debug, Default)]
+/// One bucket, and what its client has asked for. Among many clients a decision takes as long as the memory does: this is one line of
+/// the cache.
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Bucket<C> {
-    /// What it held when the clock was `as_of`. Below zero is a debt. Of a full one it does not count.
-    level: i128,
-    as_of: i128,
-    /// Its place among those that are not full.
-    fills_at: i128,
+pub(super) struct Bucket {
+    /// Its weight times the clock, less what it holds. A debt makes it larger. Of a full one it does not count.
+    account: i128,
+    /// [`Place::NONE`] if it is full.
+    place: Place,
+    /// When the client last asked.
+    pub(super) asked_at: Tick,
+    pub(super) passed: u64,
     /// Without a client 0.
     weight: u32,
-    is_filling: bool,
-    client: C,
+    /// What was asked for in the cycle before that of the counts.
+    pub(super) demand: u32,
+    /// The counts of the last cycle in which the client asked.
+    pub(super) used: u32,
+    pub(super) refused: u32,
+}
+
+/// The mark at which a bucket is full, or an earlier one, and its slot: in one number, so that many take little memory. At 2³² permits a
+/// second the mark outgrows its 96 bits after 100 years.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Place(i128);
+
+impl Place {
+    const NONE: Self = Self(i128::MIN);
+
+    const fn new(fills_at: i128, slot: u32) -> Self {
+        Self((fills_at << 32) | slot as i128)
+    }
+
+    const fn fills_at(self) -> i128 {
+        self.0 >> 32
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the lower half is the slot"
+    )]
+    const fn slot(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self {
+            account: 0,
+            place: Place::NONE,
+            asked_at: Tick::ZERO,
+            passed: 0,
+            weight: 0,
+            demand: 0,
+            used: 0,
+            refused: 0,
+        }
+    }
 }
 
 /// What a request needs.
@@ -62,7 +111,7 @@ pub(super) struct Need {
     pub(super) least_pooled: i128,
 }
 
-impl<C: Copy + Default> Levels<C> {
+impl Levels {
     pub(super) fn new() -> Self {
         Self {
             buckets: vec![Bucket::default()],
@@ -79,10 +128,15 @@ impl<C: Copy + Default> Levels<C> {
     /// What a new bucket depends on: the sums, the first bucket and those that fill first, in other slots.
     pub(super) fn excerpt(&self) -> Self {
         let (mut buckets, mut filling) = (vec![self.buckets[0]], BTreeSet::new());
-        for (at, slot) in self.filling.iter().take(SETTLED + FORESEEN + 1) {
-            let place = if *slot == 0 { 0 } else { buckets.len() };
-            buckets.extend(self.buckets.get(*slot as usize).filter(|_| place > 0));
-            filling.insert((*at, place.try_into().unwrap_or(0)));
+        for place in self.filling.iter().take(SETTLED + FORESEEN + 1) {
+            let mut other = *place;
+            if place.slot() > 0 {
+                let mut bucket = self.buckets[place.slot() as usize];
+                other = Place::new(place.fills_at(), buckets.len().try_into().unwrap_or(0));
+                bucket.place = other;
+                buckets.push(bucket);
+            }
+            filling.insert(other);
         }
         Self {
             buckets,
@@ -99,16 +153,16 @@ impl<C: Copy + Default> Levels<C> {
         self.buckets.len()
     }
 
-    pub(super) fn client(&self, slot: u32) -> &C {
-        &self.buckets[slot as usize].client
+    pub(super) fn bucket(&self, slot: u32) -> &Bucket {
+        &self.buckets[slot as usize]
     }
 
-    pub(super) fn client_mut(&mut self, slot: u32) -> &mut C {
-        &mut self.buckets[slot as usize].client
+    pub(super) fn bucket_mut(&mut self, slot: u32) -> &mut Bucket {
+        &mut self.buckets[slot as usize]
     }
 
     pub(super) fn is_full(&self, slot: u32) -> bool {
-        !self.buckets[slot as usize].is_filling
+        self.buckets[slot as usize].place == Place::NONE
     }
 
     /// What a bucket holds. A debt is below zero.
@@ -161,13 +215,12 @@ impl<C: Copy + Default> Levels<C> {
         let mut overflow = self.full.saturating_mul(mark - self.mark);
         self.mark = mark;
         for _ in 0..SETTLED {
-            let Some((at, slot)) = self.filling.first().copied() else {
+            let first = self.filling.first().copied();
+            let Some(place) = first.filter(|place| place.fills_at() <= mark) else {
                 break;
             };
-            if at > mark {
-                break;
-            }
             self.filling.pop_first();
+            let slot = place.slot();
             let excess = self.risen(slot) - self.room(slot);
             if excess >= 0 {
                 self.set_full(slot);
@@ -182,8 +235,11 @@ impl<C: Copy + Default> Levels<C> {
 
     /// Returns what one bucket has no room for, if it has filled.
     pub(super) fn settle(&mut self, slot: u32) -> i128 {
+        if self.is_full(slot) {
+            return 0;
+        }
         let excess = self.risen(slot) - self.room(slot);
-        if self.is_full(slot) || excess < 0 {
+        if excess < 0 {
             return 0;
         }
         self.unqueue(slot);
@@ -195,14 +251,16 @@ impl<C: Copy + Default> Levels<C> {
     pub(super) fn set_level(&mut self, slot: u32, level: i128) {
         let (clock, room) = (self.clock, self.room(slot));
         let bucket = &mut self.buckets[slot as usize];
-        (bucket.level, bucket.as_of) = (level, clock);
+        let is_full = bucket.place == Place::NONE;
+        bucket.account = i128::from(bucket.weight)
+            .wrapping_mul(clock)
+            .wrapping_sub(level);
         if level >= room {
             self.settle(slot);
-        } else if !bucket.is_filling {
-            bucket.is_filling = true;
+        } else if is_full {
             self.full -= i128::from(bucket.weight);
             self.queue(slot);
-        } else if self.fills_at(slot) < self.buckets[slot as usize].fills_at {
+        } else if self.fills_at(slot) < self.buckets[slot as usize].place.fills_at() {
             // Only a place that is too late is wrong.
             self.unqueue(slot);
             self.queue(slot);
@@ -265,15 +323,15 @@ impl<C: Copy + Default> Levels<C> {
         let (mut clock, mut mark, mut pool) = (self.clock, self.mark, need.pool);
         let (mut level, mut full) = (self.level(slot), self.full);
         let mut fillings = [(i128::MAX, slot); FORESEEN];
-        for (filling, (_, slot)) in fillings.iter_mut().zip(&self.filling) {
-            *filling = (self.fills_at(*slot), *slot);
+        for (filling, place) in fillings.iter_mut().zip(&self.filling) {
+            *filling = (self.fills_at(place.slot()), place.slot());
         }
         fillings.sort_unstable();
         let mut fillings = fillings.into_iter();
         let mut next = fillings.next();
         // What is queued behind them does not fill before.
         let behind = self.filling.iter().nth(FORESEEN);
-        let known_until = behind.map_or(i128::MAX, |(at, _)| *at);
+        let known_until = behind.map_or(i128::MAX, |place| place.fills_at());
         loop {
             let filled = next.filter(|(at, _)| *at <= known_until);
             let until_next = filled.map_or(known_until, |(at, _)| at);
@@ -316,7 +374,8 @@ impl<C: Copy + Default> Levels<C> {
     /// What a bucket that is not full would hold, were it large enough.
     fn risen(&self, slot: u32) -> i128 {
         let bucket = &self.buckets[slot as usize];
-        bucket.level + i128::from(bucket.weight) * (self.clock - bucket.as_of)
+        let given = i128::from(bucket.weight).wrapping_mul(self.clock);
+        given.wrapping_sub(bucket.account)
     }
 
     /// The mark at which a bucket is full that is not.
@@ -325,19 +384,29 @@ impl<C: Copy + Default> Levels<C> {
     }
 
     fn set_full(&mut self, slot: u32) {
-        self.buckets[slot as usize].is_filling = false;
+        self.buckets[slot as usize].place = Place::NONE;
         self.full += self.weight_of(slot);
     }
 
     fn queue(&mut self, slot: u32) {
-        let fills_at = self.fills_at(slot);
-        self.buckets[slot as usize].fills_at = fills_at;
-        self.filling.insert((fills_at, slot));
+        let place = Place::new(self.fills_at(slot), slot);
+        self.buckets[slot as usize].place = place;
+        self.filling.insert(place);
     }
 
     fn unqueue(&mut self, slot: u32) {
-        self.filling
-            .remove(&(self.buckets[slot as usize].fills_at, slot));
+        self.filling.remove(&self.buckets[slot as usize].place);
+    }
+}
+
+impl Bucket {
+    /// Begins to count anew, if the client has not asked in this cycle. `began_at`: when the last cycle began, and this one.
+    pub(super) fn enter_cycle(&mut self, [last, this]: [Tick; 2]) {
+        if self.asked_at < this {
+            let asked = self.used.saturating_add(self.refused);
+            self.demand = if self.asked_at < last { 0 } else { asked };
+            (self.used, self.refused) = (0, 0);
+        }
     }
 }
 
@@ -355,7 +424,7 @@ mod tests {
     use super::*;
 
     /// Full buckets of 100 units.
-    fn full(weights: &[u32]) -> Levels<()> {
+    fn full(weights: &[u32]) -> Levels {
         let mut levels = Levels::new();
         for (slot, weight) in (0..).zip(weights) {
             levels.enter(slot, *weight);
