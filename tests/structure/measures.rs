@@ -35,7 +35,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline-redis",
         folder: "crates/paceline-redis/src",
-        lines: at_most(6_980, 6_980),
+        lines: at_most(6_999, 6_980),
         types: at_most(97, 95),
     },
     Crate {
