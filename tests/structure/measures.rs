@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(24_343, 24_160),
+        lines: at_most(24_363, 24_160),
         types: at_most(361, 361),
     },
     Crate {
