@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use paceline::policy::{
-    AlignedWindow, Alignment, FixedWindow, Interval, Policy, Ramp, SlidingCounter, SlidingLog,
-    TokenBucket,
+    AlignedWindow, Alignment, All, AnyPolicy, FixedWindow, Interval, PerRequest, Policy, Ramp,
+    SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
 use paceline::time::{Rate, Tick};
 
@@ -112,6 +112,13 @@ impl Provider for Bucket {
         self.missing = self.missing.saturating_sub(came) + token;
         self.last = at;
         self.missing <= u128::from(self.burst) * token
+    }
+}
+
+/// Two providers that count the same arrivals.
+impl<A: Provider, B: Provider> Provider for (A, B) {
+    fn accepts(&mut self, at: u64) -> bool {
+        self.0.accepts(at) & self.1.accepts(at)
     }
 }
 
@@ -371,6 +378,76 @@ fn a_ramp_keeps_to_any_window_of_its_rates() {
         let size = (requests, gap);
         assert!(!exceeds(&falling, &provider, shortest..=longest, size));
     }
+}
+
+#[test]
+fn several_limits_keep_to_several_providers() {
+    for (limit, window, delays) in CASES {
+        let fixed = FixedWindow::new(limit, nanos(window));
+        let all = All::new((fixed, Interval::every(nanos(2))));
+        let provider = (from_first(limit, window), any_window(1, 2));
+        let margin = |delay| all.with_margin(delay);
+        is_tight(margin, &provider, delays, (size(limit, window, delays), 1));
+    }
+}
+
+#[test]
+fn a_limit_of_requests_keeps_to_windows_from_the_first_arrival() {
+    for (limit, window, delays) in CASES {
+        let fixed = PerRequest::new(FixedWindow::new(limit, nanos(window)));
+        let provider = from_first(limit, window);
+        let margin = |delay| fixed.with_margin(delay);
+        is_tight(margin, &provider, delays, (size(limit, window, delays), 1));
+    }
+}
+
+/// Also where one `All` is inside another, or inside a limit of requests.
+#[test]
+fn each_of_several_limits_has_the_margin_that_it_has_alone() {
+    let delay = || nanos(2)..=nanos(5);
+    let aligned = AlignedWindow::new(3, Alignment::Every(nanos(7)));
+    let ramp = Ramp::new(Rate::new(1, nanos(4)), Rate::new(3, nanos(4)), nanos(6));
+    let (fixed, smooth) = (
+        FixedWindow::new(4, nanos(9)),
+        SlidingCounter::smooth(5, nanos(8)),
+    );
+    let bucket = TokenBucket::new(Rate::new(2, nanos(3)), 6).with_start(5);
+    let every = Interval::every(nanos(3)).with_delayed_start();
+    let any: AnyPolicy = "7/9ns and 2/5ns per request".parse().unwrap();
+
+    let inner = All::new((PerRequest::new(All::new((fixed, ramp))), smooth));
+    let all = All::new((
+        bucket,
+        Unlimited,
+        inner,
+        aligned.clone(),
+        any.clone(),
+        every,
+    ));
+    let inner = All::new((
+        PerRequest::new(All::new((
+            fixed.with_margin(delay()),
+            ramp.with_margin(delay()),
+        ))),
+        smooth.with_margin(delay()),
+    ));
+    let each = All::new((
+        bucket.with_margin(delay()),
+        Unlimited,
+        inner,
+        aligned.with_margin(delay()),
+        any.try_with_margin(delay()).unwrap(),
+        every.with_margin(delay()),
+    ));
+    assert_eq!(all.with_margin(delay()), each.into());
+}
+
+#[test]
+#[should_panic(expected = "a token bucket with debt has no margin")]
+fn several_limits_have_no_margin_if_one_of_them_has_none() {
+    let owes = TokenBucket::new(Rate::per_second(1), 1).with_debt();
+    let all = All::new((Interval::every(nanos(3)), PerRequest::new(owes)));
+    let _ = all.with_margin(nanos(2)..=nanos(5));
 }
 
 /// A client that never rests, from requests that are late to requests that are early.

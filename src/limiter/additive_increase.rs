@@ -1,4 +1,4 @@
-use crate::time::{Rate, Tick};
+use crate::time::{OutOfRange, Rate, Tick, or_panic};
 
 use super::rate_rule::{Usage, checked, per_second};
 use super::{CallOutcome, RateRule};
@@ -39,12 +39,21 @@ impl AdditiveIncrease {
     ///
     /// # Panics
     ///
-    /// If the floor is above the ceiling.
+    /// If the floor is above the ceiling; see [`try_new`](Self::try_new).
     #[must_use]
     #[track_caller]
     pub fn new(floor: Rate, ceiling: Rate) -> Self {
-        let (floor, ceiling) = checked(floor, ceiling);
-        Self {
+        or_panic(Self::try_new(floor, ceiling))
+    }
+
+    /// [`new`](Self::new), for rates from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the floor is above the ceiling.
+    pub fn try_new(floor: Rate, ceiling: Rate) -> Result<Self, OutOfRange> {
+        let (floor, ceiling) = checked(floor, ceiling)?;
+        Ok(Self {
             floor,
             ceiling,
             step: 0.2,
@@ -52,7 +61,7 @@ impl AdditiveIncrease {
             rate: floor,
             cut_at: None,
             usage: Usage::default(),
-        }
+        })
     }
 
     /// Starts at this rate instead of the floor.
@@ -66,30 +75,48 @@ impl AdditiveIncrease {
     ///
     /// # Panics
     ///
-    /// If `step` is not a number from 0 on.
+    /// If `step` is not a number from 0 on; see [`try_with_step`](Self::try_with_step).
     #[must_use]
     #[track_caller]
     pub fn with_step(self, step: f64) -> Self {
-        assert!(
-            step.is_finite() && step >= 0.0,
-            "the step must be a number from 0 on, got {step}"
-        );
-        Self { step, ..self }
+        or_panic(self.try_with_step(step))
+    }
+
+    /// [`with_step`](Self::with_step), for a number from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `step` is not a number from 0 on.
+    pub fn try_with_step(self, step: f64) -> Result<Self, OutOfRange> {
+        if !(step.is_finite() && step >= 0.0) {
+            let message = "the step must be a number from 0 on";
+            return Err(OutOfRange::new("step", message).got_float(step));
+        }
+        Ok(Self { step, ..self })
     }
 
     /// The share of the rate that remains after a refusal; 0.9 by default.
     ///
     /// # Panics
     ///
-    /// If `backoff` is not above 0 and below 1.
+    /// If `backoff` is not above 0 and below 1; see [`try_with_backoff`](Self::try_with_backoff).
     #[must_use]
     #[track_caller]
     pub fn with_backoff(self, backoff: f64) -> Self {
-        assert!(
-            0.0 < backoff && backoff < 1.0,
-            "the backoff must be above 0 and below 1, got {backoff}"
-        );
-        Self { backoff, ..self }
+        or_panic(self.try_with_backoff(backoff))
+    }
+
+    /// [`with_backoff`](Self::with_backoff), for a number from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `backoff` is not above 0 and below 1.
+    pub fn try_with_backoff(self, backoff: f64) -> Result<Self, OutOfRange> {
+        if !(0.0 < backoff && backoff < 1.0) {
+            let message = "the backoff must be above 0 and below 1";
+            return Err(OutOfRange::new("backoff", message).got_float(backoff));
+        }
+        Ok(Self { backoff, ..self })
     }
 }
 

@@ -39,7 +39,7 @@ use super::{AcquireError, Answer, Limiter};
 ///
 /// It is a limiter itself, for adapters that need not know which limit has served an item, such as
 /// [`pace`](crate::stream::PaceStreamExt::pace). Each handle in it is a [`Shared`](super::Shared) or that of a key of a
-/// [`Keyed`](super::Keyed).
+/// [`Keyed`](super::Keyed). For limits in Redis there is `RedisLimiter::acquire_any`.
 ///
 /// * **Order**: requests for the same limits and the same cost pass in order of arrival, and none overtakes those that wait for one of
 ///   the limits alone. There is no order between requests for different limits.

@@ -1,7 +1,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::time::{Rate, Tick};
+use crate::time::{OutOfRange, Rate, Tick, or_panic};
 
 use super::rate_rule::{SECOND, USED, Usage, checked, interval, per_second};
 use super::{CallOutcome, RateRule};
@@ -68,12 +68,21 @@ impl HoldAndProbe {
     ///
     /// # Panics
     ///
-    /// If the floor is above the ceiling.
+    /// If the floor is above the ceiling; see [`try_new`](Self::try_new).
     #[must_use]
     #[track_caller]
     pub fn new(floor: Rate, ceiling: Rate) -> Self {
-        let (floor, ceiling) = checked(floor, ceiling);
-        Self {
+        or_panic(Self::try_new(floor, ceiling))
+    }
+
+    /// [`new`](Self::new), for rates from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the floor is above the ceiling.
+    pub fn try_new(floor: Rate, ceiling: Rate) -> Result<Self, OutOfRange> {
+        let (floor, ceiling) = checked(floor, ceiling)?;
+        Ok(Self {
             floor,
             ceiling,
             quota: None,
@@ -85,7 +94,7 @@ impl HoldAndProbe {
             usage: Usage::default(),
             used_at: None,
             accepted: Accepted::default(),
-        }
+        })
     }
 
     /// Starts at this rate instead of the floor.

@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use crate::time::{Rate, Tick};
+use crate::time::{OutOfRange, Rate, Tick};
 
 /// How a call ended, for a [`RateRule`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -148,12 +148,11 @@ pub(super) fn per_second(rate: Rate) -> f64 {
 }
 
 /// Both in calls a second.
-#[track_caller]
-pub(super) fn checked(floor: Rate, ceiling: Rate) -> (f64, f64) {
+pub(super) fn checked(floor: Rate, ceiling: Rate) -> Result<(f64, f64), OutOfRange> {
     let (low, high) = (per_second(floor), per_second(ceiling));
-    assert!(
-        low <= high,
-        "the floor of a rate must not be above its ceiling, got {floor} and {ceiling}"
-    );
-    (low, high)
+    if low > high {
+        let message = "the floor of a rate must not be above its ceiling, in calls a second";
+        return Err(OutOfRange::new("floor", message).got(low, high));
+    }
+    Ok((low, high))
 }

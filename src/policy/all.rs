@@ -1,6 +1,8 @@
 use core::cmp::Reverse;
+use core::ops::RangeInclusive;
+use core::time::Duration;
 
-use crate::time::Tick;
+use crate::time::{Tick, or_panic};
 
 use super::{AnyPolicy, Decision, Policy, Quota, Status, Unlimited};
 
@@ -98,6 +100,38 @@ impl<T> All<T> {
     #[must_use]
     pub const fn limits(&self) -> &T {
         &self.limits
+    }
+
+    /// Each of the limits holds for *arrivals*, if each request takes a time in `delay` to arrive. See [the module](super#a-margin).
+    ///
+    /// The limits are those that `with_margin` of each policy returns. It is an [`AnyPolicy`], since the kind of a policy may change:
+    /// a fixed window becomes a [`SlidingLog`](super::SlidingLog).
+    ///
+    /// ```
+    /// use paceline::policy::{All, FixedWindow, PerRequest, SlidingLog, TokenBucket};
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let requests = PerRequest::new(FixedWindow::new(60, ms(60_000)));
+    /// let tokens = |burst| TokenBucket::new(Rate::per_second(1_500), burst);
+    /// let limit = All::new((requests, tokens(90_000))).with_margin(ms(5)..=ms(85));
+    ///
+    /// let requests = PerRequest::new(SlidingLog::new(60, ms(60_080)));
+    /// assert_eq!(limit, All::new((requests, tokens(89_880))).into());
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If one of the limits has no such margin: the longest delay is less than the shortest, a bucket may owe, or the period of a ramp
+    /// or a window of the calendar does not allow it. [`AnyPolicy::try_with_margin`] returns the error.
+    #[must_use]
+    #[track_caller]
+    pub fn with_margin(self, delay: RangeInclusive<Duration>) -> AnyPolicy
+    where
+        Self: Into<AnyPolicy>,
+    {
+        or_panic(AnyPolicy::try_with_margin(self.into(), delay))
     }
 }
 
@@ -197,8 +231,6 @@ all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
     use crate::policy::{FixedWindow, Interval, SlidingLog, TokenBucket};
     use crate::time::Rate;

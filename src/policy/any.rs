@@ -6,8 +6,8 @@ use crate::time::Tick;
 
 use super::any_limit::AnyState;
 use super::{
-    AlignedWindow, AnyKind, AnyLimit, Decision, FixedWindow, Interval, OutOfRange, PerRequest,
-    Policy, Quota, Ramp, SlidingCounter, SlidingLog, Status, TokenBucket, Unlimited, spread,
+    AlignedWindow, AnyKind, AnyLimit, Decision, FixedWindow, Interval, OutOfRange, Policy, Quota,
+    Ramp, SlidingCounter, SlidingLog, Status, TokenBucket, Unlimited, spread,
 };
 
 /// A policy of a kind that is chosen at run time, such as one from a configuration.
@@ -77,7 +77,7 @@ impl AnyPolicy {
         self
     }
 
-    /// Counts each request as 1, whatever it costs. It is what [`PerRequest`] does.
+    /// Counts each request as 1, whatever it costs. It is what [`PerRequest`](super::PerRequest) does.
     ///
     /// ```
     /// use paceline::policy::{AnyPolicy, FixedWindow, PerRequest};
@@ -112,8 +112,8 @@ impl AnyPolicy {
     ///
     /// # Errors
     ///
-    /// If one of the policies has none: the longest delay is less than the shortest, a bucket may owe, or a window of the calendar
-    /// is too short.
+    /// If one of the policies has none: the longest delay is less than the shortest, a bucket may owe, or the period of a ramp or a
+    /// window of the calendar does not allow it.
     pub fn try_with_margin(mut self, delay: RangeInclusive<Duration>) -> Result<Self, OutOfRange> {
         spread(&delay)?;
         for limit in &mut self.limits {
@@ -391,11 +391,5 @@ impl From<AlignedWindow> for AnyPolicy {
 impl From<Unlimited> for AnyPolicy {
     fn from(_policy: Unlimited) -> Self {
         Self { limits: Vec::new() }
-    }
-}
-
-impl<P: Clone + Into<Self>> From<PerRequest<P>> for AnyPolicy {
-    fn from(policy: PerRequest<P>) -> Self {
-        policy.get_ref().clone().into().per_request()
     }
 }

@@ -53,9 +53,9 @@
 //! | n in a window from the first arrival | [`FixedWindow::with_margin`] | a [`SlidingLog`] n, W + J |
 //! | n in a window of the calendar | [`AlignedWindow::with_margin`] | closed for J around the end of a window |
 //! | n in any W, and you start slowly | [`Ramp::with_margin`] | both rates in W + J |
+//! | several of these, or requests | [`All::with_margin`], [`PerRequest::with_margin`], [`AnyPolicy::try_with_margin`] | each its own |
 //!
-//! The parts of an [`All`] and the policy in a [`PerRequest`] get their margins before they are joined; an [`AnyPolicy`] gives one to each of its
-//! limits. Without a known longest delay use [permits with a cool-down](crate::concurrency::Permits::with_cooldown), or see
+//! Without a known longest delay use [permits with a cool-down](crate::concurrency::Permits::with_cooldown), or see
 //! [the guide](crate::_docs::what_the_provider_counts).
 //!
 //! # Values from a configuration

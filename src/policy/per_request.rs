@@ -1,6 +1,9 @@
-use crate::time::Tick;
+use core::ops::RangeInclusive;
+use core::time::Duration;
 
-use super::{Decision, Policy, Quota, Status};
+use crate::time::{Tick, or_panic};
+
+use super::{AnyPolicy, Decision, Policy, Quota, Status};
 
 /// Counts requests and not their cost: each request takes 1 from the policy inside.
 ///
@@ -45,6 +48,34 @@ impl<P> PerRequest<P> {
     #[must_use]
     pub const fn get_ref(&self) -> &P {
         &self.policy
+    }
+
+    /// The window bound holds for requests that *arrive*, if each takes a time in `delay` to arrive. See
+    /// [the module](super#a-margin).
+    ///
+    /// The policy inside is the one that its own `with_margin` returns. It is an [`AnyPolicy`], as of
+    /// [`All::with_margin`](super::All::with_margin).
+    ///
+    /// ```
+    /// use paceline::policy::{FixedWindow, PerRequest, SlidingLog};
+    /// use std::time::Duration;
+    ///
+    /// let ms = Duration::from_millis;
+    /// let limit = PerRequest::new(FixedWindow::new(60, ms(1_000))).with_margin(ms(5)..=ms(80));
+    /// assert_eq!(limit, PerRequest::new(SlidingLog::new(60, ms(1_075))).into());
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the longest delay is less than the shortest, and if the policy inside has no such margin.
+    /// [`AnyPolicy::try_with_margin`] returns the error.
+    #[must_use]
+    #[track_caller]
+    pub fn with_margin(self, delay: RangeInclusive<Duration>) -> AnyPolicy
+    where
+        Self: Into<AnyPolicy>,
+    {
+        or_panic(AnyPolicy::try_with_margin(self.into(), delay))
     }
 }
 
@@ -113,10 +144,14 @@ impl<P: Policy> Policy for PerRequest<P> {
     }
 }
 
+impl<P: Into<Self>> From<PerRequest<P>> for AnyPolicy {
+    fn from(requests: PerRequest<P>) -> Self {
+        requests.policy.into().per_request()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
     use crate::policy::{All, FixedWindow, SlidingLog, TokenBucket};
     use crate::time::Rate;

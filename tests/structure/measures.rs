@@ -29,13 +29,13 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(24_323, 24_160),
+        lines: at_most(24_363, 24_160),
         types: at_most(361, 361),
     },
     Crate {
         name: "paceline-redis",
         folder: "crates/paceline-redis/src",
-        lines: at_most(6_980, 6_980),
+        lines: at_most(6_999, 6_980),
         types: at_most(97, 95),
     },
     Crate {

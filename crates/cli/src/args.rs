@@ -27,7 +27,8 @@ pub(crate) struct Cli {
 
 const AFTER_HELP: &str = "\
 Policies: 30/s, '100/min burst 20', '100/min sliding 10 buckets', '100/min smooth', '100/min fixed', '5000/day aligned',
-'every 50ms', '10/s and 500/day', unlimited. A rate alone never passes more than that in any such time, wherever it begins.
+'every 50ms', '10/s margin 80ms', '10/s and 500/day', unlimited. A rate alone never passes more than that in any such time,
+wherever it begins. With a margin no more than that arrive, if each line takes up to 80 ms.
 
 Examples:
   cat urls | paceline 30/s --burst 5 | xargs -n1 curl

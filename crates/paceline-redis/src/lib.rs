@@ -49,6 +49,7 @@
 //!
 //! **Costs that are known afterwards**: [`RedisLimiter::reserve`] spends an estimate and [`RedisReservation::settle`] corrects it, in one call.
 //! **A limit for each key and one over all keys**: [`RedisKeyed::with_total`], in one decision.
+//! **The first of several limits that has room**: [`RedisLimiter::acquire_any`].
 //! **A part of a rate that no other request can take**: [`Redis::reserved`].
 //!
 //! Each key is named `prefix:{name}:policy:2` (for a [`RedisKeyed`], `prefix:name:{key}:policy:2`; 2 is the version of its format). It

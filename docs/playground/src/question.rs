@@ -1,8 +1,9 @@
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use paceline::policy::{AlignedWindow, Alignment, AnyPolicy, Decision, Policy, Unlimited};
+use paceline::policy::{AlignedWindow, Alignment, AnyKind, AnyPolicy, Decision, Policy, Unlimited};
 use paceline::time::{Rate, Tick, WallClock};
 use testkit::turns::Turns;
 
@@ -161,19 +162,27 @@ fn policy(text: &str, now: &Arc<AtomicU64>) -> Result<AnyPolicy, String> {
     if !written.contains(" aligned") {
         return Ok(policy);
     }
-    let mut limits = written.split(" and ").map(|limit| {
-        let limit = limit.trim_end_matches(" per request");
-        match limit.split_once(" aligned") {
-            Some((rate, "")) => aligned(rate, now),
-            Some(_) => Err(format!("the page has no time zones, got `{limit}`")),
-            None => limit.parse().map_err(|error| format!("{error}")),
-        }
-    });
+    let mut limits = written.split(" and ").zip(policy.limits());
     let none = AnyPolicy::from(Unlimited);
-    limits.try_fold(none, |all, limit| Ok(all.and(limit?)))
+    limits.try_fold(none, |all, (text, limit)| {
+        let text = text.trim_end_matches(" per request");
+        let AnyKind::Aligned(window) = &limit.kind else {
+            let limit: AnyPolicy = text.parse().map_err(|error| format!("{error}"))?;
+            return Ok(all.and(limit));
+        };
+        let (rate, rest) = text.split_once(" aligned").unwrap_or_default();
+        if rest.starts_with(" utc") {
+            return Err(format!("the page has no time zones, got `{text}`"));
+        }
+        Ok(all.and(aligned(rate, window.margin(), now)?))
+    })
 }
 
-fn aligned(rate: &str, now: &Arc<AtomicU64>) -> Result<AnyPolicy, String> {
+fn aligned(
+    rate: &str,
+    margin: Option<RangeInclusive<Duration>>,
+    now: &Arc<AtomicU64>,
+) -> Result<AnyPolicy, String> {
     let wrong = |_| format!("the page has no calendar: write a window up to a day, got `{rate}`");
     let rate: Rate = rate.parse().map_err(wrong)?;
     let length = rate.period();
@@ -182,7 +191,13 @@ fn aligned(rate: &str, now: &Arc<AtomicU64>) -> Result<AnyPolicy, String> {
     let clock = WallClock::new(move || start + Duration::from_nanos(now.load(Ordering::Relaxed)));
     let window = AlignedWindow::try_new(rate.permits(), Alignment::Every(length));
     let window = window.map_err(|error| error.to_string())?;
-    Ok(window.with_clock(clock).into())
+    let window = AnyPolicy::from(window.with_clock(clock));
+    match margin {
+        Some(delay) => window
+            .try_with_margin(delay)
+            .map_err(|error| error.to_string()),
+        None => Ok(window),
+    }
 }
 
 fn tick(micros: &str) -> Result<Tick, String> {
@@ -256,6 +271,8 @@ mod tests {
         );
         let both = ask("2/s aligned per request and every 10ms\n1000\n0,0,0");
         assert_eq!(both["paced"], json!([0, 10_000, 100_000]));
+        let early = ask("2/s aligned margin 80ms and 9/s\n1000000\n0,20000,50000");
+        assert_eq!(early["paced"], json!([0, 100_000, 100_000]));
     }
 
     #[test]

@@ -31,7 +31,7 @@ const fn look(width: u32) -> Look {
 }
 
 /// Each kind of policy with the text of 4 in 800 ms.
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 9] = [
     ("log", "4/800ms"),
     ("strict", "4/800ms sliding 10 buckets"),
     ("smooth", "4/800ms smooth"),
@@ -39,6 +39,7 @@ const KINDS: [(&str, &str); 8] = [
     ("interval", "every 200ms"),
     ("fixed", "4/800ms fixed"),
     ("aligned", "4/800ms aligned"),
+    ("margin", "4/800ms margin 80ms"),
     ("all", "4/800ms and 6/2400ms"),
 ];
 

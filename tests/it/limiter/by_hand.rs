@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 
 use paceline::fair::FairShare;
 use paceline::limiter::{
-    AnyOf, Combined, DynLimiter, Event, Fair, Limiter, LimiterExt, Observed, Status, Switch,
-    Switched,
+    AdaptiveRate, AdditiveIncrease, AnyOf, Combined, DynLimiter, Event, Fair, Limiter, LimiterExt,
+    Observed, Status, Switch, Switched,
 };
 use paceline::policy::Decision;
 use paceline::prelude::*;
-use paceline::time::Resolution;
+use paceline::time::{Rate, Resolution};
 use testkit::wakes::Driven;
 
 use super::{queued, wait};
@@ -51,6 +51,8 @@ async fn every_handle_has_the_same_methods() {
     check(Fair::new(FairShare::new(1, ms(100))).at("ann")).await;
     check(Combined::new((EVERY.shared(), EVERY.keyed().at("ann")))).await;
     check(AnyOf::new([EVERY.shared()])).await;
+    let ten = Rate::per_second(10);
+    check(AdaptiveRate::new(AdditiveIncrease::new(ten, ten))).await;
     check(DynLimiter::new(EVERY.shared())).await;
     check(Observed::new(EVERY.shared(), |_: Event| {})).await;
     check(Switched::new(EVERY.shared(), Switch::new())).await;

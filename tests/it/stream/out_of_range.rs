@@ -1,10 +1,11 @@
-//! A method panics on an argument out of range, and `try_new` returns an error with the same message.
+//! A method panics on an argument out of range, and its twin `try_…` returns an error with the same message.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures::sink;
 use futures::stream::{self, Pending};
+use paceline::limiter::{AdditiveIncrease, HoldAndProbe};
 use paceline::policy::{Interval, OutOfRange};
 use paceline::prelude::*;
 use paceline::sink::GroupSends;
@@ -13,6 +14,8 @@ use paceline::stream::{
     PaceByKeyAndCost, Sample, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
     TryPaceByKey,
 };
+
+use paceline::time::Rate;
 
 use crate::timed::now;
 
@@ -137,6 +140,41 @@ fn times_have_to_be_longer_than_zero() {
     );
     let message = "`throttle_first` needs a quiet time of at least 1 ns, got 0";
     assert_refused("quiet", message, [quiet]);
+}
+
+#[test]
+fn a_rule_for_a_rate_needs_a_floor_below_its_ceiling_and_numbers_that_it_can_use() {
+    let (one, nine) = (Rate::per_second(1), Rate::per_minute(540));
+    let rules = [
+        refused(
+            || HoldAndProbe::new(nine, one),
+            HoldAndProbe::try_new(nine, one),
+        ),
+        refused(
+            || AdditiveIncrease::new(nine, one),
+            AdditiveIncrease::try_new(nine, one),
+        ),
+    ];
+    let message =
+        "the floor of a rate must not be above its ceiling, in calls a second, got 9 and 1";
+    assert_refused("floor", message, rules);
+
+    let rule = AdditiveIncrease::try_new(one, one).unwrap();
+    for (step, got) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (-0.5, "-0.5")] {
+        let steps = refused(|| rule.with_step(step), rule.try_with_step(step));
+        let message = format!("the step must be a number from 0 on, got {got}");
+        assert_refused("step", &message, [steps]);
+    }
+    for (backoff, got) in [(0.0, "0"), (1.0, "1"), (f64::NAN, "NaN")] {
+        let cut = refused(
+            || rule.with_backoff(backoff),
+            rule.try_with_backoff(backoff),
+        );
+        let message = format!("the backoff must be above 0 and below 1, got {got}");
+        assert_refused("backoff", &message, [cut]);
+    }
+    assert!(rule.try_with_step(0.0).is_ok() && rule.try_with_backoff(0.5).is_ok());
+    assert!(HoldAndProbe::try_new(one, one).is_ok());
 }
 
 #[tokio::test(start_paused = true)]

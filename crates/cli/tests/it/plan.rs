@@ -23,6 +23,7 @@ const PLANS: &str = "\
 100/min smooth: 100/min smooth | 100 | 101 in any second, 198 in any minute | 1.65/s, 99/min, 5940/h | 600ms to 606.060607ms | 60600ms | 2min
 100/min fixed: 100/min fixed | 100 | 199 in any second, 199 in any minute | 1.667/s, 100/min, 6000/h | 0ns to 1min | 1min | 1min
 every 50ms: every 50ms | 1 | 1 in any 50ms, 20 in any second, 1200 in any minute | 20/s, 1200/min, 72000/h | 50ms | 50ms | 50ms
+10/s margin 80ms: 10/1080ms sliding | 10 | 10 in any second, 10 in any 1080ms, 560 in any minute | 9.259/s, 555.556/min, 33333.333/h | 0ns to 1080ms | 1080ms | 1080ms
 every 2s delayed: every 2s delayed | 1 | 1 in any second, 1 in any 2s, 30 in any minute | 0.5/s, 30/min, 1800/h | 2s | 2s | 2s
 10/s and 500/day: 10/s sliding and 500/day sliding | 10 | 10 in any second, 500 in any minute, 500 in any 1day | 0.006/s, 0.347/min, 20.833/h | 0ns to 86351s | 86351s | 1s
 1K/s --bytes: 1024/s burst 256 start 0 | 256 | 1279 in any second, 61695 in any minute | 1024/s, 61440/min, 3686400/h | 976.562µs to 976.563µs | 976.563µs | 250ms

@@ -191,6 +191,62 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         async move { handle.wait_within(cost, time).await }
     }
 
+    /// Waits until `cost` permits of one of `limits` have passed, and returns its number: such as that of one API key of many. The limits
+    /// may be on several servers.
+    ///
+    /// It asks one limit after the other, without being queued, and takes from the first that has room, so write first what you prefer.
+    /// If none has room, it asks all of them again when the first wait is over, and after a second at the latest, since a pause may have
+    /// ended. (A wait that is known needs no round trip.)
+    ///
+    /// * **Order**: the requests that wait for one limit alone come first. There is no order between those for any of several.
+    /// * An **outage** of a server is left to the [`OutagePolicy`](crate::OutagePolicy) of its limit. A limit that lets requests pass then
+    ///   gets all that reach it.
+    /// * A limit whose server **refuses the call**, or that can never pass that many, is passed over.
+    ///
+    /// [`AnyOf`](paceline::limiter::AnyOf) does this for limits in memory, where a request is queued at all of them.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingLog;
+    /// use paceline_redis::{OutagePolicy, Redis, RedisLimiter};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # let redis = redis.with_deadline(Duration::from_secs(10))?;
+    /// # let redis = redis.with_prefix(&format!("any:{}", std::process::id()))?;
+    /// let minute = |calls| SlidingLog::new(calls, Duration::from_secs(60));
+    /// let limits = [redis.limit("key-1", minute(1))?, redis.limit("key-2", minute(100))?];
+    ///
+    /// assert_eq!(RedisLimiter::acquire_any(&limits, 1).await?, 0);
+    /// assert_eq!(RedisLimiter::acquire_any(&limits, 1).await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// At once, if no limit can ever pass that many, or there is none; and if the servers of all others refuse the call. Nothing was
+    /// counted.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    #[doc(alias("select", "pool", "failover", "load balancing"))]
+    pub fn acquire_any(
+        limits: &[Self],
+        cost: u32,
+    ) -> impl Future<Output = Result<usize, AcquireError<ServerError>>> + Send + use<P> {
+        let limits = limits.iter().map(|limit| Some(limit.handle.clone()));
+        RemoteLimit::wait_for_any(limits.collect(), cost)
+    }
+
     /// Asks whether `cost` permits may pass now, and counts them if so. It never overtakes a waiter.
     ///
     /// # Errors

@@ -13,12 +13,15 @@ use paceline::limiter::{AcquireError, Event, Reporter, TooCostly};
 use paceline::policy::{Decision, Status};
 use paceline::time::{Tick, Timer};
 
-use super::connection::within;
+use super::connection::{sleep, within};
 use super::error::{CallError, ServerError};
 use super::key_queue::KeyQueue;
 use super::overrides::Change;
 use super::request::{Decided, RequestId, WaitMode, without_fault, without_outage};
 use super::{GRACE, LATE, LimitConfig, RemotePolicy, Return, Store, Task};
+
+/// After this time a request that waits for any of several limits asks again: a pause or a fault may be over.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A handle with its own position in the queue of its process.
 #[derive(Debug)]
@@ -98,6 +101,41 @@ impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
             .unwrap_or(time);
         self.reporter.decided(cost, Decision::Wait { retry_in });
         Err(AcquireError::too_late(time, Some(retry_in)))
+    }
+
+    /// Asks one limit after the other, and all of them again when the first wait is over. A request that passes leaves no permit
+    /// elsewhere, since the limit before has answered, or its permit comes too late and is given back.
+    pub(crate) async fn wait_for_any(
+        mut limits: Vec<Option<Self>>,
+        cost: u32,
+    ) -> Result<usize, AcquireError<ServerError>> {
+        let mut capacity = 0;
+        loop {
+            let (mut retry_in, mut fault) = (None, None);
+            for (number, limit) in limits.iter_mut().enumerate() {
+                let Some(handle) = limit else { continue };
+                let asked = poll_fn(|cx| {
+                    let answer = handle.poll_unreported(cost, WaitMode::Try, cx);
+                    handle.answered(cost, WaitMode::Wait, &answer);
+                    answer
+                });
+                match asked.await {
+                    Ok(Decision::Pass) => return Ok(number),
+                    Ok(Decision::Wait { retry_in: wait }) => {
+                        retry_in = Some(retry_in.map_or(wait, |first: Duration| first.min(wait)));
+                    }
+                    Ok(Decision::Never { capacity: most }) => {
+                        (*limit, capacity) = (None, most.max(capacity));
+                    }
+                    Err(error) => fault = Some(error),
+                }
+            }
+            match (retry_in, fault) {
+                (Some(wait), _) => sleep(wait.min(ASK_AGAIN)).await,
+                (None, Some(fault)) => return Err(AcquireError::of_limit(fault)),
+                (None, None) => return Err(TooCostly::new(cost, capacity).into()),
+            }
+        }
     }
 
     pub(crate) async fn try_acquire_up_to(&self, most: u32) -> Result<u32, ServerError> {
@@ -231,6 +269,17 @@ impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
         mode: WaitMode,
         cx: &mut Context<'_>,
     ) -> Poll<Decided> {
+        let answer = self.poll_unreported(cost, mode, cx);
+        self.answered(cost, mode, &answer);
+        answer
+    }
+
+    fn poll_unreported(
+        &mut self,
+        cost: u32,
+        mode: WaitMode,
+        cx: &mut Context<'_>,
+    ) -> Poll<Decided> {
         self.counted_at = None;
         let (position, counted_at) = (&mut self.position, &mut self.counted_at);
         let asked = self.queue.poll_ask(position, cost, mode, cx, counted_at);
@@ -242,7 +291,6 @@ impl<P: RemotePolicy, S: Store> RemoteLimit<P, S> {
         } else {
             self.deadline = None;
         }
-        self.answered(cost, mode, &answer);
         answer
     }
 

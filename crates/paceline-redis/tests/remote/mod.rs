@@ -1,5 +1,6 @@
 //! Limits on a server in memory, in virtual time: the logic of `src/remote/`, without Redis.
 
+mod any_of;
 mod batching;
 mod cancelled;
 mod clock_steps;

@@ -1,5 +1,6 @@
 //! A configuration of its settings: their ranges, and settings that do not go together.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,11 +11,13 @@ use paceline::fair::FairShare;
 use paceline::shed::WorkerUtilization;
 use paceline_tower::Proxies;
 
-use super::reading::Reading;
+use super::reading::{CLIENTS, Reading};
 use super::settings::Setting;
 use super::source::{self, Source};
 use super::value::{ClientBy, Value};
-use super::{Bounds, Client, Concurrency, Config, Drain, Fair, IpHeader, Sharing, Shed, Timeouts};
+use super::{
+    Bounds, Client, Concurrency, Config, Drain, Fair, IpHeader, Sharing, Shed, Terms, Timeouts,
+};
 
 /// The smallest buffer that hyper takes for the head of a request.
 const FEWEST_HEAD_BYTES: usize = 8 * 1024;
@@ -40,7 +43,7 @@ impl Config {
             admin: reading.value("admin"),
             admin_token_file: reading.value("admin-token-file"),
             cores: reading.number("cores", 1, 1_024),
-            fair: fair(reading, terms.len()),
+            fair: fair(reading, &terms),
             terms,
             client: client(reading),
             anonymous: reading.value("anonymous"),
@@ -121,8 +124,8 @@ impl Reading<'_> {
     }
 }
 
-/// The share, beside this number of clients of the file.
-fn fair(reading: &mut Reading<'_>, named: usize) -> Fair {
+/// The share, beside the clients of the file.
+fn fair(reading: &mut Reading<'_>, terms: &BTreeMap<String, Terms>) -> Fair {
     let fair = Fair {
         capacity: reading.value("capacity"),
         cycle: reading.duration("cycle"),
@@ -149,22 +152,28 @@ fn fair(reading: &mut Reading<'_>, named: usize) -> Fair {
         Sharing::Demand => &["depth"],
         Sharing::Guaranteed => &["reservation", "max-min", "early-cycles", "carry"],
     };
+    let mut unused: Vec<_> = unused.iter().map(|key| String::from(*key)).collect();
+    unused.retain(|key| reading.is_changed(key));
+    if fair.sharing == Sharing::Guaranteed {
+        for (id, terms) in terms {
+            let bounds = terms.bounds();
+            unused.extend(bounds.map(|(key, _)| format!("{CLIENTS}.{id}.{key}")));
+        }
+    }
     let sharing = fair.sharing.text();
     for key in unused {
-        if reading.is_changed(key) {
-            reading.warn(&[key], &format!("is not used with sharing = {sharing}"));
-        }
+        reading.warn(&[&key], &format!("is not used with sharing = {sharing}"));
     }
     let forgetting = right.try_forgetting_after(fair.forgetting_after);
     reading.check(&["forget-after"], forgetting);
     let max = fair.max_clients;
-    let all = max.saturating_add(u32::try_from(named).unwrap_or(u32::MAX));
+    let all = max.saturating_add(u32::try_from(terms.len()).unwrap_or(u32::MAX));
     if max == 0 {
         let right = "for the clients of the file alone write known-only = true";
         let error = format!("must be at least 1, got 0: {right}");
         reading.wrong(&["max-clients"], &error);
     } else if let Err(error) = right.try_with_max_clients(all) {
-        let error = format!("{error}: {max} and the {named} of the file");
+        let error = format!("{error}: {max} and the {} of the file", terms.len());
         reading.wrong(&["max-clients"], &error);
     }
     fair

@@ -102,12 +102,9 @@ pub(super) fn report(source: &Source, config: &Config, reading: &Reading<'_>) ->
         } else {
             quoted(id)
         };
-        let most = [
-            ("most-lent", terms.most_lent),
-            ("most-borrowed", terms.most_borrowed),
-        ];
-        let most = most.map(|(name, number)| number.map(|number| format!(", {name} = {number}")));
-        let most = most.into_iter().flatten().collect::<String>();
+        let most = terms.bounds();
+        let most = most.map(|(key, most)| format!(", {key} = {most}"));
+        let most: String = most.collect::<Vec<_>>().concat();
         let line = format!("{CLIENTS}.{name} = {{ weight = {}{most} }}", terms.weight);
         lines.push((line, format!("{CLIENTS}.{id}")));
     }

@@ -134,6 +134,19 @@ pub(crate) struct Terms {
     pub(crate) most_borrowed: Option<u32>,
 }
 
+impl Terms {
+    /// The bounds of its lending and borrowing that are set, by their keys.
+    fn bounds(self) -> impl Iterator<Item = (&'static str, u32)> {
+        let bounds = [
+            ("most-lent", self.most_lent),
+            ("most-borrowed", self.most_borrowed),
+        ];
+        bounds
+            .into_iter()
+            .filter_map(|(key, most)| Some((key, most?)))
+    }
+}
+
 /// Where a request names its client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Client {

@@ -613,6 +613,24 @@ fn clients_by_address_name_the_proxies_that_are_trusted() {
 }
 
 #[test]
+fn bounds_of_a_client_that_the_guaranteed_share_does_not_use_are_warned_about() {
+    let warnings = |sharing: &str| {
+        let terms = "[clients.shop]\nweight = 3\nmost-lent = 5\nmost-borrowed = 0\n[clients.\"10.0.0.1\"]\nweight = 2\n";
+        let text = Ok(format!("{REQUIRED}sharing = \"{sharing}\"\n{terms}"));
+        let source = source(&[], &[]);
+        source.load(&text).unwrap().1.warnings
+    };
+    assert_eq!(
+        warnings("guaranteed"),
+        [
+            "sidecar.toml:8:13: clients.shop.most-lent: is not used with sharing = guaranteed",
+            "sidecar.toml:9:17: clients.shop.most-borrowed: is not used with sharing = guaranteed",
+        ]
+    );
+    assert!(warnings("demand").is_empty());
+}
+
+#[test]
 fn a_variable_that_is_nearly_a_setting_is_refused_and_another_one_ignored() {
     let of = |name: &str| {
         Source::new(BTreeMap::new(), [(name.to_owned(), "1".to_owned())], None)

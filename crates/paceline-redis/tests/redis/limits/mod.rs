@@ -1,6 +1,7 @@
 //! Limits in Redis, through the public API, in real time.
 
 mod any;
+mod any_of;
 mod control;
 mod keyed;
 mod passing;
