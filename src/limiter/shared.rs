@@ -255,7 +255,8 @@ impl<P: Policy> Shared<P> {
     ///
     /// While the newest is first, a new request passes before all that wait, and [`try_acquire`](Self::try_acquire) too. So
     /// [`peek`](Self::peek) and `acquire_within` count none of them, and newer requests can make a request late that was in time
-    /// when it came. A waiter that was woken for a permit and finds that a newer request has taken it waits again.
+    /// when it came. A waiter that was woken for a permit and finds that a newer request has taken it waits again. In a queue
+    /// [by deadline](Self::by_deadline), or with [classes](Self::with_priority), it has no effect.
     #[doc(alias("LIFO", "adaptive LIFO", "CoDel"))]
     #[must_use]
     pub fn with_newest_first(self, after: Duration) -> Self {
@@ -547,7 +548,7 @@ impl<P: Policy> Shared<P> {
     #[doc(alias("check", "check_n", "tryConsume"))]
     #[inline]
     pub fn try_acquire(&self, cost: u32) -> Decision {
-        self.reported(cost, self.try_decide(Intent::Acquire, cost))
+        self.reported(cost, self.try_decide(Intent::Acquire, cost, None))
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
@@ -555,7 +556,7 @@ impl<P: Policy> Shared<P> {
     /// The time it says takes the queued requests into account; in a queue of more than 64 it may not know all of them, and say
     /// less.
     pub fn peek(&self, cost: u32) -> Decision {
-        self.try_decide(Intent::Peek, cost)
+        self.try_decide(Intent::Peek, cost, self.deadline)
     }
 
     /// What the limit has left now. Nothing is counted.
@@ -693,9 +694,8 @@ impl<P: Policy> Shared<P> {
 
     /// Asks as a handle that is not queued, whether or not this one is.
     #[inline]
-    fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
-        let position = &mut Position::None;
-        try_decide(&self.queue, position, intent, cost, self.deadline)
+    fn try_decide(&self, intent: Intent, cost: u32, deadline: Option<Instant>) -> Decision {
+        try_decide(&self.queue, &mut Position::None, intent, cost, deadline)
     }
 
     /// The same. `left` becomes the status after an answer that it `reads`, before any other request.

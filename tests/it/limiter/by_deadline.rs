@@ -8,8 +8,9 @@ use fastrand::Rng;
 use futures::future::{BoxFuture, FutureExt, join_all};
 use paceline::limiter::future::AcquireWithin;
 use paceline::limiter::{AcquireError, Combined, FairQueue, Limiter, Priority, Shared};
-use paceline::policy::{All, AnyPolicy, Policy};
+use paceline::policy::{All, AnyPolicy, PerRequest, Policy, Ramp};
 use paceline::prelude::*;
+use paceline::time::Rate;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 use tokio::task::yield_now;
@@ -724,7 +725,7 @@ async fn with_costs_an_interval_meets_all_deadlines_if_any_order_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_latest_end_is_that_of_the_interval_also_in_a_policy_around_it() {
+async fn a_large_request_counts_as_due_later_also_in_a_policy_around_an_interval() {
     async fn smaller_first<P>(policy: P)
     where
         P: Policy<State: Send> + Send + 'static,
@@ -742,4 +743,13 @@ async fn the_latest_end_is_that_of_the_interval_also_in_a_policy_around_it() {
     smaller_first(All::new((Interval::every(ms(1)), every))).await;
     let all = All::new((every, SlidingLog::new(99, ms(1))));
     smaller_first(AnyPolicy::from(all)).await;
+    let ten = Rate::per_second(10);
+    smaller_first(Ramp::new(ten, ten, ms(1_000))).await;
+
+    // Where the cost does not count it moves nothing.
+    let limit = PerRequest::new(every).shared().by_deadline(ms(LONG));
+    limit.acquire_one().await;
+    let start = now();
+    let calls = [(4, 200), (1, 210)].map(|(cost, at)| limit.acquire_by(cost, start + ms(at)));
+    assert_eq!(spawned(calls).await, [100, 200]);
 }
