@@ -72,7 +72,9 @@ use super::{Limiter, Limits, Observer};
 ///   and saves nothing.
 /// * **First come, first served** among the requests of one key.
 /// * **Classes**: with [`with_priority`](Self::with_priority) keys take turns within each class. The class of the oldest request is served
-///   first, where a class above counts as some time of waiting, so none starves. [Newest first](Shared::with_newest_first) does not apply.
+///   first, where a class above counts as some time of waiting, so none starves.
+/// * **Other orders**: neither [newest first](Shared::with_newest_first) nor that [by deadline](Shared::by_deadline) applies. A deadline only
+///   ends the wait of its request.
 /// * A request passes at once if no request waits, whatever its key has had.
 /// * Requests through [`limit`](Self::limit) are together one more key, of weight 1.
 ///
