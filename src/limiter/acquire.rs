@@ -4,8 +4,10 @@ use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::policy::Decision;
-use crate::time::Timer;
+use crate::time::{Timer, instant};
 
 use super::blocking;
 use super::{AcquireError, Gate, Limiter};
@@ -220,13 +222,15 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireOne<L> {
     }
 }
 
-/// Future of [`LimiterExt::acquire_within`], [`Shared::acquire_within`](super::Shared::acquire_within) and
-/// [`Keyed::acquire_within`](super::Keyed::acquire_within).
+/// Future of [`LimiterExt::acquire_within`], [`Shared::acquire_within`](super::Shared::acquire_within),
+/// [`Shared::acquire_by`](super::Shared::acquire_by) and [`Keyed::acquire_within`](super::Keyed::acquire_within).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct AcquireWithin<L: Limiter> {
     acquire: Acquire<L>,
     within: Duration,
+    /// If it has to pass by an instant: that leaves the time from the first poll, and it never passes later.
+    pub(super) by: Option<Instant>,
     /// Armed while it waits.
     deadline: Option<Timer>,
     /// How long the request would wait at the least if it were queued now.
@@ -249,6 +253,7 @@ impl<L: Limiter> AcquireWithin<L> {
         Self {
             acquire: Acquire::new(limiter, cost),
             within,
+            by: None,
             deadline: None,
             least_wait,
             refuse,
@@ -286,10 +291,17 @@ impl<L: Limiter + Unpin> AcquireWithin<L> {
         cx: &mut Context<'_>,
         ask: impl FnOnce(&mut Acquire<L>, &mut Context<'_>) -> Poll<Result<T, AcquireError<L::Error>>>,
     ) -> Poll<Result<T, AcquireError<L::Error>>> {
+        if self.by.is_some_and(|by| by < instant()) {
+            return self.too_late(None);
+        }
+        // Of two requests that can pass at their deadline the second one is polled first. And if others wait, `least_wait` is not zero.
+        let grace = Duration::from_nanos(u64::from(self.by.is_some()));
         if self.deadline.is_none() {
+            let left = |by: Instant| by.saturating_duration_since(instant());
+            self.within = self.by.map_or(self.within, left);
             let cost = self.acquire.cost;
             let least_wait = (self.least_wait)(self.acquire.gate().limiter(), cost);
-            if least_wait > self.within {
+            if least_wait > self.within.max(grace) {
                 return self.too_late(Some(least_wait));
             }
         }
@@ -299,7 +311,7 @@ impl<L: Limiter + Unpin> AcquireWithin<L> {
         let (within, resolution) = (self.within, self.acquire.gate().limiter().resolution());
         let deadline = self.deadline.get_or_insert_with(|| {
             let mut timer = Timer::new().with_resolution(resolution);
-            timer.arm(within);
+            timer.arm(within.saturating_add(grace));
             timer
         });
         ready!(deadline.poll_elapsed(cx));

@@ -2,7 +2,8 @@
 //! taken through the costs of all waiters, each as early as possible. For more than 64 waiters the result is kept, and
 //! computed anew when as much has happened as the queue is long. What makes the queue faster throws it away. The answer is
 //! never later than the truth: no request is refused that could have passed in time, and one that was let in by mistake is
-//! refused at its deadline.
+//! refused at its deadline. A queue by deadline is simulated up to the place of the request, and anew for each question, since others may
+//! join before that place. Waiters that come too late for their deadline leave it.
 
 use crate::policy::Policy;
 use crate::time::Tick;
@@ -10,8 +11,8 @@ use crate::wait::{Ticket, Waiters};
 
 use super::hold::Hold;
 
-/// A queue this short is simulated anew for each question.
-const SHORT: usize = 64;
+/// A queue this short is simulated anew for each question, and so is this much of one by deadline.
+pub(super) const SHORT: usize = 64;
 
 /// When the queue will be served: the state of the limit after every queued request has passed as early as possible.
 ///
@@ -39,10 +40,14 @@ impl<S> Ahead<S> {
         }
     }
 
-    /// When the next request passes.
-    pub(super) fn pass<P: Policy<State = S>>(&mut self, policy: &P, cost: u32) -> Tick {
-        self.at = self.at.max(self.hold.until(cost));
-        policy.foresee(&mut self.state, self.at);
+    /// When the next request passes. If that is after its deadline, it leaves.
+    pub(super) fn pass<P: Policy<State = S>>(&mut self, policy: &P, cost: u32, by: Tick) -> Tick {
+        let from = self.at.max(self.hold.until(cost));
+        policy.foresee(&mut self.state, from);
+        if by < Tick::MAX && by < self.open_at(policy, from, cost) {
+            return self.at;
+        }
+        self.at = from;
         let wait = policy
             .decide(&mut self.state, self.at, cost)
             .retry_in()
@@ -55,6 +60,13 @@ impl<S> Ahead<S> {
         }
         self.hold.take(cost);
         self.at
+    }
+
+    /// When a request could pass `from` then on.
+    pub(super) fn open_at<P: Policy<State = S>>(&self, policy: &P, from: Tick, cost: u32) -> Tick {
+        let from = from.max(self.at).max(self.hold.until(cost));
+        let wait = policy.peek(&self.state, from, cost).retry_in();
+        from.after(wait.unwrap_or_default())
     }
 }
 
@@ -106,21 +118,14 @@ impl<S: Clone> QueueEstimate<S> {
             );
         };
         tail.simulate(policy, waiters);
-        let ahead = &tail.ahead;
-        let from = ahead.at.max(now).max(ahead.hold.until(cost));
-        from.after(
-            policy
-                .peek(&ahead.state, from, cost)
-                .retry_in()
-                .unwrap_or_default(),
-        )
+        tail.ahead.open_at(policy, now, cost)
     }
 }
 
 impl<S> Tail<S> {
     fn simulate<P: Policy<State = S>>(&mut self, policy: &P, waiters: &Waiters) {
-        for (_, cost) in waiters.costs_from(self.next) {
-            self.ahead.pass(policy, cost);
+        for (_, cost, by) in waiters.costs_from(self.next) {
+            self.ahead.pass(policy, cost, by);
         }
         self.next = waiters.next_ticket();
     }

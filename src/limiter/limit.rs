@@ -8,7 +8,7 @@ use crate::policy::{Decision, Policy, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Offer, Position, Resource, Ticket, Waiters};
 
-use super::estimate::{Ahead, QueueEstimate};
+use super::estimate::{Ahead, QueueEstimate, SHORT};
 use super::hold::Hold;
 use super::prefetch::Prefetch;
 
@@ -201,13 +201,27 @@ impl<P: Policy> LimitState<P> {
     }
 
     /// How long a request of this cost has to wait behind all that are queued, at the least. From the time at which the newest
-    /// is served first it is behind none.
-    pub(super) fn wait_behind(&mut self, waiters: &Waiters, cost: u32) -> Decision {
+    /// is served first it is behind none. In a queue by deadline it is behind those that are before it and can make theirs.
+    pub(super) fn wait_behind(
+        &mut self,
+        waiters: &Waiters,
+        cost: u32,
+        deadline: Option<Instant>,
+    ) -> Decision {
         let now = self.now(true);
+        let by = deadline.map(|deadline| self.deadline(deadline, cost).1);
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        let open_at = self
-            .estimate
-            .open_at(&self.policy, state, self.hold, now, cost, waiters);
+        let open_at = if let Some(place) = waiters.ticket_by_deadline(now, by) {
+            let mut ahead = Ahead::new(state.clone(), self.hold, now);
+            let queued = waiters.costs_from(Ticket::default()).take(SHORT);
+            for (_, cost, deadline) in queued.take_while(|(ticket, ..)| *ticket < place) {
+                ahead.pass(&self.policy, cost, deadline);
+            }
+            ahead.open_at(&self.policy, now, cost)
+        } else {
+            self.estimate
+                .open_at(&self.policy, state, self.hold, now, cost, waiters)
+        };
         let alone = self.peek(now, cost).retry_in().unwrap_or_default();
         let open_at = open_at.min(waiters.newest_first_at().max(now.after(alone)));
         Decision::Wait {
@@ -216,14 +230,14 @@ impl<P: Policy> LimitState<P> {
     }
 
     /// When the next `count` requests of a handle pass, of cost 1 each: the first at its position, the others behind all that are
-    /// queued. None is known where others may come before.
+    /// queued. None is known where others may come before, and where these may.
     pub(super) fn foresee(
         &mut self,
         waiters: &Waiters,
         position: Position,
         count: usize,
     ) -> Vec<Instant> {
-        if waiters.newest_first_at() < Tick::MAX {
+        if waiters.newest_first_at() < Tick::MAX || waiters.is_by_deadline() {
             return Vec::new();
         }
         let now = self.now(true);
@@ -235,14 +249,14 @@ impl<P: Policy> LimitState<P> {
         }
         let mut ahead = Ahead::new(state.clone(), self.hold, now);
         let mut passes = Vec::with_capacity(count);
-        for (ticket, cost) in waiters.costs_from(Ticket::default()) {
-            let passes_at = ahead.pass(&self.policy, cost);
+        for (ticket, cost, deadline) in waiters.costs_from(Ticket::default()) {
+            let passes_at = ahead.pass(&self.policy, cost, deadline);
             if position == Position::Queued(ticket) {
                 passes.push(self.clock.instant_of(passes_at));
             }
         }
         while passes.len() < count {
-            let passes_at = ahead.pass(&self.policy, 1);
+            let passes_at = ahead.pass(&self.policy, 1, Tick::MAX);
             passes.push(self.clock.instant_of(passes_at));
         }
         passes
@@ -331,6 +345,16 @@ impl<P: Policy> Resource for LimitState<P> {
     fn saves_until(&self) -> Tick {
         let state = self.state.as_ref();
         state.map_or(Tick::ZERO, |state| self.policy.saves_until(state))
+    }
+
+    fn deadline(&self, deadline: Instant, cost: u32) -> (Tick, Tick) {
+        let deadline = self.clock.tick_of(deadline);
+        // Where one permit passes at a time, each further permit of a request keeps the requests after it waiting.
+        let quota = self.policy.quota().filter(|quota| quota.permits == 1);
+        let spacing = quota.filter(|_| !self.policy.is_per_request());
+        let spacing = spacing.map_or(Duration::ZERO, |quota| quota.window);
+        let by = deadline.after_times(spacing, cost.saturating_sub(1));
+        (deadline, by)
     }
 
     fn on_queued(&mut self) {

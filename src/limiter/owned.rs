@@ -128,7 +128,7 @@ impl<P: Policy> Limiter for Owned<P> {
         }
         let (state, clock, now) = self.look();
         let mut ahead = Ahead::new(state, Hold::NONE, now);
-        let passes = (0..count).map(|_| clock.instant_of(ahead.pass(&self.policy, 1)));
+        let passes = (0..count).map(|_| clock.instant_of(ahead.pass(&self.policy, 1, Tick::MAX)));
         passes.collect()
     }
 

@@ -84,8 +84,9 @@ impl<P: Policy> Deref for LimitHandle<P> {
 ///
 /// # The queue
 ///
-/// It is in order of arrival (but see [`with_newest_first`](Self::with_newest_first)), whatever the costs: a request for many
-/// permits at its head is not overtaken by small ones. A request that can never pass is refused at once, wherever it is
+/// It is in order of arrival (but see [`by_deadline`](Self::by_deadline), [`with_priority`](Self::with_priority) and
+/// [`with_newest_first`](Self::with_newest_first)), whatever the costs: a request for many permits at its head is not overtaken by small
+/// ones. A request that can never pass is refused at once, wherever it is
 /// queued. Leaving the queue costs nothing and grants nothing.
 /// To join, to pass and to leave takes time that is logarithmic in the number of waiters, with 100,000 of them too. Each waiter is woken about
 /// once, when its permits are due: an exact timer wakes it a little early, and it yields until that instant has come.
@@ -119,6 +120,8 @@ pub struct Shared<P: Policy> {
     pub(super) priority: Priority,
     /// Whose requests these are, in a [`FairQueue`](super::FairQueue).
     pub(super) flow: Option<Flow>,
+    /// Of the handle of a request with a deadline.
+    deadline: Option<Instant>,
     pub(super) reporter: Reporter,
 }
 
@@ -139,6 +142,7 @@ impl<P: Policy> Shared<P> {
             resolution: None,
             priority: Priority::Normal,
             flow: None,
+            deadline: None,
             reporter: Reporter::NONE,
         }
     }
@@ -261,7 +265,8 @@ impl<P: Policy> Shared<P> {
 
     /// The class of requests that are made through this handle and its later clones, adapters included: see [`Priority`].
     ///
-    /// It orders the requests of the whole limit. [`with_newest_first`](Self::with_newest_first) has no effect then, and
+    /// It orders the requests of the whole limit, unless they are ordered [by deadline](Self::by_deadline).
+    /// [`with_newest_first`](Self::with_newest_first) has no effect then, and
     /// [`peek`](Self::peek) and [`acquire_within`](Self::acquire_within) count none of the requests that wait, since a new one may pass
     /// before them. [`try_acquire`](Self::try_acquire) overtakes no request of any class. A
     /// [`Combined`](super::Combined) takes no handle with a class other than [`Normal`](Priority::Normal).
@@ -285,6 +290,49 @@ impl<P: Policy> Shared<P> {
     #[doc(alias("aging", "starvation"))]
     pub fn with_ageing(self, ageing: Duration) -> Self {
         or_panic(self.queue.serve_by_class(Some(ageing)));
+        self
+    }
+
+    /// Serves the request with the earliest deadline first: see [`acquire_by`](Self::acquire_by). To be called before there are clones,
+    /// which have it too; requests that wait already stay first.
+    ///
+    /// A request without a deadline, such as that of an adapter, is ordered as if its deadline were its arrival plus `usual`. It never
+    /// fails for that. So requests with deadlines cannot starve it: it waits for those that have a deadline before that instant, and for no
+    /// others. Equal deadlines are served in order of arrival. A request of cost c keeps the others waiting *after* it where one permit passes at
+    /// a time, as in an [`Interval`](crate::policy::Interval). So there its deadline counts as c − 1 intervals later.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    /// use tokio::time::Instant;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let ms = Duration::from_millis;
+    /// let limit = Interval::every(ms(100)).shared().by_deadline(ms(60_000));
+    /// limit.acquire_one().await;
+    ///
+    /// let start = Instant::now();
+    /// let newsletters = [(); 50].map(|()| tokio::spawn(limit.acquire_owned(1)));
+    /// tokio::task::yield_now().await;
+    /// limit.acquire_by(1, start + ms(2_000)).await.unwrap();
+    /// assert_eq!(start.elapsed(), ms(100), "before 50 that came first");
+    /// # drop(newsletters);
+    /// # }
+    /// ```
+    ///
+    /// **What it promises**, if each request has a deadline and costs 1: no order that leaves no permit unused while a request waits meets
+    /// more deadlines. (An order that knows what will come, and leaves a permit unused for it, can meet more. And a request passes at once
+    /// if none waits, although a more urgent one may come in the same instant.) With other costs, requests that come together at an
+    /// `Interval` all meet their deadlines if any order does that. With other costs at another policy there is no such promise.
+    ///
+    /// **Other orders.** [Classes](Self::with_priority) and [newest first](Self::with_newest_first) have no effect then. Where keys take
+    /// turns, in a [`FairQueue`](super::FairQueue), it is this that has none. A [`Combined`](super::Combined) and a thread in
+    /// [`acquire_blocking`](super::LimiterExt::acquire_blocking) have no deadline. [`peek`](Self::peek) and a refused
+    /// [`try_acquire`](Self::try_acquire), which overtakes no request, say the wait of a request without one.
+    #[doc(alias("EDF", "earliest deadline first"))]
+    #[must_use]
+    pub fn by_deadline(self, usual: Duration) -> Self {
+        self.queue.serve_by_deadline(usual);
         self
     }
 
@@ -421,13 +469,61 @@ impl<P: Policy> Shared<P> {
     /// Dropping it leaves the queue; nothing was counted.
     #[doc(alias("tryConsume", "tryAcquire", "timeout"))]
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
-        AcquireWithin::new(
-            self.with_same_count(),
-            cost,
-            within,
-            Self::least_wait,
-            Self::refuse_late,
-        )
+        let (least_wait, refuse) = (Self::least_wait, Self::refuse_late);
+        AcquireWithin::new(self.with_same_count(), cost, within, least_wait, refuse)
+    }
+
+    /// Waits for `cost` permits, if they can be had by `deadline`. In a queue [by deadline](Self::by_deadline) the earliest goes first; else
+    /// the order is that of arrival, and the deadline only ends the wait.
+    ///
+    /// It fails at once when the requests before it in this order are known to leave no permit in time; those that cannot make their own
+    /// deadline do not count. Of a longer queue it knows the first 64. A request with an earlier deadline that comes later, a pause, a
+    /// retune or a charge can make it late, too: then it fails when the deadline is over. Nothing is counted when it fails.
+    ///
+    /// A permit that is there at the deadline is in time. It never passes later, also if it is polled late. The deadline is an instant of
+    /// tokio's clock; the future has a handle of its own.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    /// use tokio::time::Instant;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let ms = Duration::from_millis;
+    /// let limit = Interval::every(ms(100)).shared().by_deadline(ms(60_000));
+    /// limit.acquire_one().await;
+    ///
+    /// let start = Instant::now();
+    /// let (later, sooner, late) = tokio::join!(
+    ///     limit.acquire_by(1, start + ms(250)),
+    ///     limit.acquire_by(1, start + ms(100)),
+    ///     limit.acquire_by(1, start + ms(199)),
+    /// );
+    /// assert!(later.is_ok() && sooner.is_ok());
+    /// assert_eq!(late.unwrap_err().retry_in(), Some(ms(200)));
+    /// assert_eq!(start.elapsed(), ms(200));
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`is_too_late`](super::AcquireError::is_too_late), whose message has the time from the first poll to the deadline, or
+    /// [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias("deadline", "EDF"))]
+    pub fn acquire_by(&self, cost: u32, deadline: Instant) -> AcquireWithin<Self> {
+        let mut handle = self.with_same_count();
+        handle.deadline = Some(deadline);
+        let mut acquire = handle.acquire_within(cost, Duration::ZERO);
+        acquire.by = handle.deadline;
+        acquire
     }
 
     /// Asks for `cost` permits without waiting. It never overtakes a waiter.
@@ -576,6 +672,7 @@ impl<P: Policy> Shared<P> {
             resolution: self.resolution,
             priority: self.priority,
             flow: self.flow,
+            deadline: self.deadline,
             reporter: self.reporter.clone(),
         }
     }
@@ -597,7 +694,8 @@ impl<P: Policy> Shared<P> {
     /// Asks as a handle that is not queued, whether or not this one is.
     #[inline]
     fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
-        try_decide(&self.queue, &mut Position::None, intent, cost)
+        let position = &mut Position::None;
+        try_decide(&self.queue, position, intent, cost, self.deadline)
     }
 
     /// The same. `left` becomes the status after an answer that it `reads`, before any other request.
@@ -614,7 +712,8 @@ impl<P: Policy> Shared<P> {
             return Decision::Pass;
         }
         let read = |limit: &mut LimitState<P>| *left = left_after(|| limit.status());
-        let behind = LimitState::wait_behind;
+        let behind =
+            |limit: &mut LimitState<P>, waiters: &_, cost| limit.wait_behind(waiters, cost, None);
         let queue = &self.queue;
         queue.try_and_read(position, None, cost, intent, behind, reads, read)
     }
@@ -885,7 +984,7 @@ impl<P: Policy> Limiter for Shared<P> {
             self.reporter.answered(Method::Decide, cost, &PASS, None);
             return PASS;
         }
-        let caller = Caller::new(cx, self.resolution, self.priority, self.flow);
+        let caller = Caller::new(cx, self.resolution, self.priority, self.flow).by(self.deadline);
         let decision = self.queue.poll_acquire(position, cost, intent, &caller);
         let answer = decision.map(Ok);
         self.reporter.answered(Method::Decide, cost, &answer, None);
@@ -894,7 +993,7 @@ impl<P: Policy> Limiter for Shared<P> {
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
         let position = &mut self.position;
-        let decision = try_decide(&self.queue, position, Intent::Acquire, cost);
+        let decision = try_decide(&self.queue, position, Intent::Acquire, cost, None);
         let answer = Poll::Ready(Ok(decision));
         self.reporter.answered(Method::Try, cost, &answer, None);
         answer
@@ -1054,9 +1153,12 @@ fn try_decide<P: Policy>(
     position: &mut Position,
     intent: Intent,
     cost: u32,
+    deadline: Option<Instant>,
 ) -> Decision {
     if queue.takes_prefetched(*position, cost, intent) {
         return Decision::Pass;
     }
-    queue.try_acquire(position, None, cost, intent, LimitState::wait_behind)
+    queue.try_acquire(position, None, cost, intent, |limit, waiters, cost| {
+        limit.wait_behind(waiters, cost, deadline)
+    })
 }

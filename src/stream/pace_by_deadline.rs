@@ -42,9 +42,9 @@ pin_project! {
     /// * **Ends** when the input has ended and all items held have left.
     /// * **Fails** with [`Late`] for an item that cannot make its deadline: the items that go before it, and the requests of others that
     ///   are queued, leave no permit for it in time, even if each passes as early as it can. The error contains the item. The stream
-    ///   goes on after it. Of the limit of a key, one with classes or newest first, a limiter around a limit, or one in Redis, this is
-    ///   known only when the deadline is over. A refund, a reset, new parameters or a request that gives up could have saved an item
-    ///   that was given back early. A pause is noticed when the next permit was due.
+    ///   goes on after it. Of the limit of a key, one with classes, newest first or by deadline, a limiter around a limit, or one in
+    ///   Redis, this is known only when the deadline is over. A refund, a reset, new parameters or a request that gives up could have
+    ///   saved an item that was given back early. A pause is noticed when the next permit was due.
     /// * **Holds** at most `held` items, which `size_hint` counts and [`into_parts`](Self::into_parts) returns by deadline. While
     ///   there is no room the input is not polled, and a more urgent item waits there.
     /// * **Cancel safety**: dropping `next()` loses nothing; the items stay held. The function is called once an item, and again after

@@ -1,12 +1,14 @@
 use core::iter;
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::time::Tick;
+
 use super::waiter::{Ticket, Waiter};
 
 /// Waiters in the order of their tickets. To join, to be found and to leave takes logarithmic time in their number, on average.
 ///
-/// A request that joins before others, because of its class, is kept in a tree beside the queue: to insert it in the middle would
-/// move the others.
+/// A request that joins before others, because of its class or its deadline, is kept in a tree beside the queue: to insert it in the
+/// middle would move the others.
 #[derive(Default)]
 pub(super) struct InOrder {
     /// A waiter that leaves from the middle leaves a gap. Gaps are removed at both ends, and everywhere when they outnumber the
@@ -65,8 +67,8 @@ impl InOrder {
         waiter.as_mut().map(|waiter| (*ticket, waiter))
     }
 
-    /// The tickets from this one on, in order, and what they cost.
-    pub(super) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = (Ticket, u32)> + '_ {
+    /// The tickets from this one on, in order, what they cost, and their deadlines.
+    pub(super) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = (Ticket, u32, Tick)> {
         let first = self.index_of(ticket).unwrap_or_else(|next| next);
         let queued = self.queued.iter().skip(first);
         let mut queued = queued
@@ -80,7 +82,7 @@ impl InOrder {
             });
             next_early.or_else(|| queued.next())
         })
-        .map(|(ticket, waiter)| (*ticket, waiter.cost))
+        .map(|(ticket, waiter)| (*ticket, waiter.cost, waiter.deadline))
     }
 
     #[inline]
@@ -154,7 +156,6 @@ mod tests {
     use core::ops::Range;
 
     use super::*;
-    use crate::time::Tick;
 
     /// A queue of so many waiters, and their tickets.
     fn queue(len: u64) -> (InOrder, Vec<Ticket>) {

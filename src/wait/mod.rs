@@ -19,6 +19,8 @@
 //! * **Classes**, an option. A [`Priority`] moves the time in the ticket: one ageing earlier for `High`, one later for
 //!   `Low`. So there is no queue for each class and no timer: new tickets grow until none is smaller than that of a waiter.
 //!   Newest first does not apply then, and the estimate of a wait counts no waiter.
+//! * **Deadlines**, an option. The time in the ticket is the deadline, or the time of arrival plus the usual time. Neither classes nor
+//!   newest first apply then. The estimate of a wait counts those before, without those that it makes late.
 //! * **Turns**, an option. Each waiter belongs to a flow, and flows take turns by weight: see [`flows`]. Then the head may also change
 //!   when a waiter joins, when one behind it leaves or asks for another cost, and when a reserved position takes permits. Whatever
 //!   does so looks who is the head afterwards.
@@ -50,6 +52,8 @@ mod together;
 mod wait_queue;
 mod waiter;
 mod waiters;
+
+use tokio::time::Instant;
 
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
@@ -99,6 +103,11 @@ pub(crate) trait Resource {
     /// Until when permits that no request takes are saved up for later ones; [`Tick::ZERO`] if they are lost.
     fn saves_until(&self) -> Tick {
         Tick::ZERO
+    }
+
+    /// A deadline as a tick, and the tick by which a request of `cost` is ordered that has it.
+    fn deadline(&self, _deadline: Instant, _cost: u32) -> (Tick, Tick) {
+        (Tick::MAX, Tick::MAX)
     }
 
     /// A request was queued.

@@ -2,7 +2,8 @@ use core::time::Duration;
 
 use crate::time::{OutOfRange, Tick};
 
-/// How urgent a request is that waits. It decides about the order of the queue, and not about what passes.
+/// How urgent a request is that waits. It decides about the order of the queue, and not about what passes. In a queue
+/// [by deadline](crate::limiter::Shared::by_deadline) it decides nothing.
 ///
 /// A class above is worth some time of waiting, 10 s unless [`with_ageing`](crate::limiter::Shared::with_ageing) says otherwise. A request
 /// is served as if it had come that much earlier than a request of the class below. So no request starves: one of `Low` is served before

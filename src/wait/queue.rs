@@ -2,6 +2,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use tokio::runtime::Id;
+use tokio::time::Instant;
 
 use crate::policy::Decision;
 use crate::time::{Resolution, Tick, is_real, this_runtime};
@@ -9,7 +10,6 @@ use crate::time::{Resolution, Tick, is_real, this_runtime};
 use super::deferred::{DeferredWakes, HeadWake};
 use super::flows::{Flow, Flows};
 use super::head_timeout::{HOLD, HeadTimeout};
-use super::priority::Ageing;
 use super::slack::slack;
 use super::waiter::{Position, Ticket, Waiter};
 use super::waiters::Waiters;
@@ -22,6 +22,7 @@ pub(crate) struct Caller<'a> {
     resolution: Option<Resolution>,
     priority: Priority,
     flow: Option<Flow>,
+    deadline: Option<Instant>,
 }
 
 impl<'a> Caller<'a> {
@@ -36,7 +37,13 @@ impl<'a> Caller<'a> {
             resolution,
             priority,
             flow,
+            deadline: None,
         }
+    }
+
+    /// The request passes by then, or leaves.
+    pub(crate) const fn by(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
     }
 
     pub(super) const fn flow(&self) -> Option<Flow> {
@@ -241,10 +248,10 @@ impl<R: Resource> Queue<R> {
         done
     }
 
-    /// Serves requests by their class. If the newest was first, another waiter is the head from now on.
-    pub(super) fn serve_by_class(&mut self, ageing: Option<Ageing>) {
+    /// Chooses another order. If the newest was first, another waiter is the head from now on.
+    pub(super) fn serve_by(&mut self, order: impl FnOnce(&mut Waiters)) {
         let was_newest_first = self.waiters.is_newest_first();
-        self.waiters.serve_by_class(ageing);
+        order(&mut self.waiters);
         if was_newest_first {
             self.update(|_, _, _| ());
         }
@@ -381,8 +388,11 @@ impl<R: Resource> Queue<R> {
             }
             return;
         }
+        let deadline = caller.deadline;
+        let deadline = deadline.map(|deadline| self.resource.deadline(deadline, cost));
         let waiter = Waiter {
             cost,
+            deadline: deadline.map_or(Tick::MAX, |(deadline, _)| deadline),
             waker: caller.waker.clone(),
             home: sleeps_until.map_or_else(|| home(caller), |_| None),
             wakes_at: sleeps_until.unwrap_or(Tick::MAX),
@@ -393,7 +403,10 @@ impl<R: Resource> Queue<R> {
             ticket
         } else {
             self.resource.on_queued();
+            let by = deadline.map(|(_, by)| by);
+            let by = by.and_then(|by| self.waiters.ticket_by_deadline(now, Some(by)));
             let ticket = self.ticket(now, caller.priority, caller.flow);
+            let ticket = by.unwrap_or(ticket);
             self.waiters.join(ticket, waiter, caller.flow);
             ticket
         };

@@ -208,8 +208,13 @@ impl<R: Resource> WaitQueue<R> {
     /// Serves requests by their class; the ageing stays as it is if none is given.
     pub(crate) fn serve_by_class(&self, ageing: Option<Duration>) -> Result<(), OutOfRange> {
         let ageing = ageing.map(Ageing::try_new).transpose()?;
-        self.locked(|queue| queue.serve_by_class(ageing));
+        self.locked(|queue| queue.serve_by(|waiters| waiters.serve_by_class(ageing)));
         Ok(())
+    }
+
+    /// Serves the request with the earliest deadline first; that of one without is its arrival plus `usual`.
+    pub(crate) fn serve_by_deadline(&self, usual: Duration) {
+        self.locked(|queue| queue.serve_by(|waiters| waiters.serve_by_deadline(usual)));
     }
 
     /// Wakes every waiter, so that it asks again.

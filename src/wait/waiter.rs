@@ -7,7 +7,7 @@ use crate::time::{Resolution, Tick};
 /// The place of a request in the order of the queue: smaller is earlier.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Ticket {
-    /// The time of arrival and what its class adds.
+    /// The time of arrival and what its class adds, or the deadline.
     order: Tick,
     /// How many requests came before.
     pub(super) number: u64,
@@ -53,6 +53,8 @@ impl Position {
 /// A queued request.
 pub(super) struct Waiter {
     pub(super) cost: u32,
+    /// It passes at this tick, or leaves; [`Tick::MAX`] for never.
+    pub(super) deadline: Tick,
     pub(super) waker: Waker,
     /// The runtime in which it waits, if the timer of the queue may wake it there, and how exactly: `None` for exact waits, except in
     /// a crowd.
@@ -68,6 +70,7 @@ impl Waiter {
     pub(super) fn noop(cost: u32) -> Self {
         Self {
             cost,
+            deadline: Tick::MAX,
             waker: Waker::noop().clone(),
             home: None,
             wakes_at: Tick::MAX,

@@ -30,6 +30,8 @@ pub(crate) struct Waiters {
     arrived: Tick,
     /// If requests have classes.
     ageing: Option<Ageing>,
+    /// If requests are ordered by deadline: how long after its arrival that of a request without one is.
+    usual: Option<Duration>,
     /// How often a waiter joined, left or moved.
     changes: usize,
     /// How often a waiter left or moved in a way that an estimate of the wait could not foresee.
@@ -56,6 +58,15 @@ impl Waiters {
             flows.serve_by_class();
         }
         self.reorder();
+    }
+
+    /// Orders requests by their deadline: neither classes nor newest first apply. Where flows take turns, it changes nothing.
+    pub(super) fn serve_by_deadline(&mut self, usual: Duration) {
+        if !self.has_flows() {
+            self.usual = Some(usual);
+            self.is_newest_first = false;
+            self.reorder();
+        }
     }
 
     /// Serves the waiters of each flow in turns: newest first does not apply. Those that wait already have no key.
@@ -99,7 +110,12 @@ impl Waiters {
 
     /// Whether a request may pass before older ones: newest first does not apply then.
     const fn is_reordered(&self) -> bool {
-        self.has_classes() || self.has_flows()
+        self.has_classes() || self.has_flows() || self.is_by_deadline()
+    }
+
+    /// Whether requests are ordered by deadline.
+    pub(crate) const fn is_by_deadline(&self) -> bool {
+        self.usual.is_some()
     }
 
     /// Whether the time has to be [noted](Self::note_queued) at which this waiter, the only one, has joined.
@@ -125,8 +141,11 @@ impl Waiters {
         true
     }
 
-    /// From when on a new request may pass before those that are queued; [`Tick::MAX`] for never.
+    /// From when on a new request may pass before those that are queued ahead of it; [`Tick::MAX`] for never.
     pub(crate) const fn newest_first_at(&self) -> Tick {
+        if self.is_by_deadline() {
+            return Tick::MAX;
+        }
         if self.is_reordered() {
             return Tick::ZERO;
         }
@@ -160,8 +179,8 @@ impl Waiters {
         self.reorders
     }
 
-    /// The queued waiters from this ticket on, in order, and what they cost; none if flows take turns.
-    pub(crate) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = (Ticket, u32)> + '_ {
+    /// The queued waiters from this ticket on, in order, what they cost, and their deadlines; none if flows take turns.
+    pub(crate) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = (Ticket, u32, Tick)> {
         self.in_order.costs_from(ticket)
     }
 
@@ -169,6 +188,14 @@ impl Waiters {
     pub(crate) fn next_ticket(&self) -> Ticket {
         let order = Ageing::DEFAULT.order(self.arrived, Priority::Normal);
         Ticket::new(order, self.next, 0)
+    }
+
+    /// If requests are ordered by deadline: the ticket of the next waiter, which joins `now` and is ordered `by` then if it has one.
+    pub(crate) fn ticket_by_deadline(&self, now: Tick, by: Option<Tick>) -> Option<Ticket> {
+        let usual = self.arrived.max(now).after(self.usual?);
+        // Those that came before there were deadlines are first.
+        let order = Ageing::DEFAULT.order(by.unwrap_or(usual), Priority::Normal);
+        Some(Ticket::new(order, self.next, 0))
     }
 
     #[inline]
@@ -228,7 +255,8 @@ impl Waiters {
         let ageing = self.ageing.unwrap_or(Ageing::DEFAULT);
         let flow = flow.unwrap_or(Flow::OF_NO_KEY).in_class(priority);
         let order = ageing.order(self.arrived, priority);
-        let ticket = Ticket::new(order, self.next, flow);
+        let ticket = self.ticket_by_deadline(now, None);
+        let ticket = ticket.unwrap_or_else(|| Ticket::new(order, self.next, flow));
         self.next += 1;
         ticket
     }
@@ -343,6 +371,7 @@ impl Default for Waiters {
             next: 0,
             arrived: Tick::ZERO,
             ageing: None,
+            usual: None,
             changes: 0,
             reorders: 0,
             newest_first_after: Duration::MAX,

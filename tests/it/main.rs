@@ -5,6 +5,7 @@ mod concurrency;
 mod config;
 mod feedback;
 mod io;
+mod judge;
 mod limiter;
 mod names;
 mod neighbours;

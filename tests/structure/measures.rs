@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(24_323, 24_160),
+        lines: at_most(24_415, 24_160),
         types: at_most(361, 361),
     },
     Crate {
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(216 * 1024, 216 * 1024),
+        ceiling: at_most(217 * 1024, 217 * 1024),
         measure: markdown,
     },
     Limit {

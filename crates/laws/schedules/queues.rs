@@ -16,7 +16,7 @@ use testkit::clock::{Stopwatch, paused_runtime};
 use testkit::queue::{Oracle, Room, Subject, Visit};
 
 use crate::kinds::{
-    FairLimit, Grant, KeyedLimit, Kind, NEWEST, PermitLimit, Request, SharedLimit, TURNS,
+    DEADLINES, FairLimit, Grant, KeyedLimit, Kind, NEWEST, PermitLimit, Request, SharedLimit, TURNS,
 };
 use crate::timed::ms;
 
@@ -325,6 +325,11 @@ proptest! {
     }
 
     #[test]
+    fn a_shared_limit_by_deadline_without_deadlines_is_a_plain_queue(schedule in schedule(event())) {
+        run::<SharedLimit<DEADLINES>>(&schedule);
+    }
+
+    #[test]
     fn one_key_is_a_plain_queue(schedule in schedule(event())) {
         run::<KeyedLimit>(&schedule);
     }
@@ -359,6 +364,7 @@ proptest! {
     fn undisturbed_there_is_one_wake_up_a_grant(schedule in schedule(quiet_event())) {
         run::<SharedLimit>(&schedule);
         run::<SharedLimit<TURNS>>(&schedule);
+        run::<SharedLimit<DEADLINES>>(&schedule);
         run::<KeyedLimit>(&schedule);
         run::<PermitLimit>(&schedule);
         run::<PermitLimit<TURNS>>(&schedule);

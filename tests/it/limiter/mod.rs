@@ -15,6 +15,7 @@ use crate::timed::{ms, now, since};
 mod adaptive_rate;
 mod aligned;
 mod any_of;
+mod by_deadline;
 mod by_hand;
 mod combined;
 mod control;

@@ -1,6 +1,5 @@
 //! Items with deadlines: the earliest goes first, and what cannot make it is given back.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use fastrand::Rng;
@@ -11,6 +10,7 @@ use paceline::prelude::*;
 use paceline::stream::Late;
 use tokio::time::Instant;
 
+use crate::judge::{Rule, most};
 use crate::timed::{arriving, drained, ms, now, since, sleep};
 
 type Item = (&'static str, u64);
@@ -180,70 +180,6 @@ async fn a_deadline_that_is_over_and_one_without_end_are_deadlines() {
     assert_eq!((paced.next().await, since(start)), (None, 10));
 }
 
-/// A judge that shares nothing with the library: when each policy lets a request pass after those that have.
-#[derive(Clone, Copy, Debug)]
-enum Rule {
-    Every(u64),
-    Log(usize, u64),
-    Bucket(u64, u64),
-}
-
-impl Rule {
-    fn text(self) -> String {
-        match self {
-            Self::Every(gap) => format!("every {gap}ms"),
-            Self::Log(most, window) => format!("{most}/{window}ms sliding"),
-            Self::Bucket(gap, burst) => format!("1/{gap}ms burst {burst}"),
-        }
-    }
-
-    fn passes(self, passed: &[u64], now: u64) -> bool {
-        match self {
-            Self::Every(gap) => passed.last().is_none_or(|last| last + gap <= now),
-            Self::Log(most, window) => {
-                passed.iter().filter(|at| **at + window > now).count() < most
-            }
-            Self::Bucket(gap, burst) => {
-                // Of the time in which the bucket fills, what is used.
-                let full = passed.iter().fold(0, |full: u64, at| full.max(*at) + gap);
-                full + gap <= now + burst * gap
-            }
-        }
-    }
-}
-
-/// The most deadlines that an order meets which leaves no permit unused while an item waits that can make it.
-fn most(
-    rule: Rule,
-    items: &[(u64, u64)],
-    known: &mut BTreeMap<(u64, Vec<u64>, u32), usize>,
-    passed: &[u64],
-    now: u64,
-    gone: u32,
-) -> usize {
-    if now > 40 {
-        return 0;
-    }
-    let key = (now, passed.to_vec(), gone);
-    if let Some(best) = known.get(&key) {
-        return *best;
-    }
-    let waits = |at: usize| gone & 1 << at == 0 && items[at].0 <= now && now <= items[at].1;
-    let waiting: Vec<usize> = (0..items.len()).filter(|at| waits(*at)).collect();
-    let best = if waiting.is_empty() || !rule.passes(passed, now) {
-        most(rule, items, known, passed, now + 1, gone)
-    } else {
-        let mut next = passed.to_vec();
-        next.push(now);
-        let each = waiting
-            .iter()
-            .map(|at| 1 + most(rule, items, known, &next, now, gone | 1 << at));
-        each.max().unwrap()
-    };
-    known.insert(key, best);
-    best
-}
-
 #[tokio::test(start_paused = true)]
 async fn no_order_that_leaves_no_permit_unused_meets_more_deadlines() {
     let mut late = 0;
@@ -278,7 +214,7 @@ async fn no_order_that_leaves_no_permit_unused_meets_more_deadlines() {
                 assert!(at <= deadline, "{seed}: {item:?} at {at}");
             }
         }
-        let best = most(rule, &items, &mut BTreeMap::new(), &[], 0, 0);
+        let best = most(rule, &items);
         assert_eq!(met, best, "{seed}: {rule:?} {items:?} {left:?}");
         late += items.len() - met;
     }

@@ -187,10 +187,11 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// The orders of a limit: of arrival, the newest first, or by turns, where all requests have one key.
+/// The orders of a limit: of arrival, the newest first, by turns, where all requests have one key, or by deadline, where none has one.
 pub(super) const OLDEST: u8 = 0;
 pub(super) const NEWEST: u8 = 1;
 pub(super) const TURNS: u8 = 2;
+pub(super) const DEADLINES: u8 = 3;
 
 #[derive(Clone)]
 pub(super) struct SharedLimit<const ORDER: u8 = OLDEST> {
@@ -213,6 +214,7 @@ impl<const ORDER: u8> Kind for SharedLimit<ORDER> {
         let limit = match ORDER {
             TURNS => FairQueue::new(policy).at(KEY),
             NEWEST => policy.shared().with_newest_first(Duration::ZERO),
+            DEADLINES => policy.shared().by_deadline(ms(7)),
             _ => policy.shared(),
         };
         Self { limit, cooldown }

@@ -1,5 +1,5 @@
-//! The wait queue, through the kinds of limit that have one: a shared limit, one whose keys take turns, one key of a keyed limit,
-//! permits, and permits that keys divide.
+//! The wait queue, through the kinds of limit that have one: a shared limit, one whose keys take turns, one by deadline, one key of a
+//! keyed limit, permits, and permits that keys divide.
 //!
 //! A claim is written once, as a function over a [`Kind`], and runs for each of them. Claims that do not depend on the order also run
 //! where the newest waiter is always first. Claims in which permits come back only when they are given back also run for one client
@@ -14,7 +14,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::timed::{ms, now, since};
 use kinds::{
-    FairLimit, KeyedLimit, Kind, NEWEST, OLDEST, PermitLimit, Request, SharedLimit, TURNS,
+    DEADLINES, FairLimit, KeyedLimit, Kind, NEWEST, OLDEST, PermitLimit, Request, SharedLimit,
+    TURNS,
 };
 
 /// A test of each claim for each of these kinds. A claim that is `paused` is asynchronous, on a paused clock. One that is `bare` makes the
@@ -28,6 +29,7 @@ macro_rules! claims {
     (@in_order $clock:ident $name:ident) => {
         claims! { @$clock shared, crate::wait::SharedLimit, $name }
         claims! { @$clock by_turns, crate::wait::SharedLimit<{ crate::wait::TURNS }>, $name }
+        claims! { @$clock by_deadline, crate::wait::SharedLimit<{ crate::wait::DEADLINES }>, $name }
         claims! { @$clock keyed, crate::wait::KeyedLimit, $name }
         claims! { @$clock permits, crate::wait::PermitLimit, $name }
         claims! { @$clock divided, crate::wait::PermitLimit<{ crate::wait::TURNS }>, $name }
