@@ -35,7 +35,7 @@ pin_project! {
     /// # let retry = Retry::new(RetryBudget::new(1, Share::NONE)).with_backoff(wait..=wait);
     /// # let retried = |s: marble::Source| {
     /// #     let sent = s.concurrent(Permits::new(9), send).retry(retry, |()| Failure::Transient, 9);
-    /// #     sent.map(|sent| sent.map(|sent| sent.item))
+    /// #     sent.map(|sent| sent.outcome.map(|()| sent.item))
     /// # };
     /// // B and D fail once; one retry, after three ticks; X is given up
     /// let input  = "a B c D - - |";
@@ -46,13 +46,13 @@ pin_project! {
     ///
     #[doc = include_str!("marbles/retry.svg")]
     ///
-    /// * **Emits** `Ok` with an item, the output of its call, and its [`Attempts`], in order of completion.
+    /// * **Emits** each item with the result of its last call and its [`Attempts`], as [`Tried`], in order of completion.
     /// * **Waits** on the calls, as [`Concurrent`] does; on the first item that is due; and on the input, while no item is due and there
     ///   is room. An item that is due goes before the input, the one that is due longest first. It takes its permit anew, and holds
     ///   none while it waits.
     /// * **Ends** when the input has ended and all items held have left.
-    /// * **Fails** with `Err` for an item that is given up: its error is final, it has no attempts left, or the budget holds no retry. It
-    ///   contains the item, its last error, and in its `Attempts` why. The stream goes on after it.
+    /// * **Fails** never. The result is an error if the item is given up: the error is final, the item has no attempts left, or the
+    ///   budget holds no retry. The `Attempts` [say why](Attempts::given_up).
     /// * **Holds** at most `held` items, those under way included, which `size_hint` counts and [`into_parts`](Self::into_parts) returns in
     ///   order of arrival. It says which were [under way](Attempts::is_under_way): their futures are dropped. A key is remembered while
     ///   items of it are held.
@@ -71,7 +71,8 @@ pin_project! {
         calls: Concurrent<S, F, Fut>,
         retry: Retry,
         failure_of: C,
-        key_of: Option<KeyOf<S::Item>>,
+        // The hash of a key. Keys of one hash are one key.
+        key_of: Option<Box<dyn FnMut(&S::Item) -> u64 + Send + Sync>>,
         max: usize,
         queue: Queue<S::Item>,
         // By the number of the future.
@@ -118,10 +119,10 @@ impl<S: Stream, F, Fut: Future<Output = Result<O, E>>, O, E> Concurrent<S, F, Fu
     ///
     /// let messages = futures::stream::iter(["a", "b", "c"]);
     /// let mut sent = messages.concurrent(Permits::new(20), send).retry(retry, failure_of, 1_000);
-    /// while let Some(result) = sent.next().await {
-    ///     match result {
-    ///         Ok(sent) => println!("{}: sent with call {}", sent.item, sent.attempts.calls),
-    ///         Err(lost) => println!("{}: {}, {:?}", lost.item, lost.outcome, lost.attempts.given_up),
+    /// while let Some(sent) = sent.next().await {
+    ///     match sent.outcome {
+    ///         Ok(_) => println!("{}: sent with call {}", sent.item, sent.attempts.calls),
+    ///         Err(status) => println!("{}: {status}, {:?}", sent.item, sent.attempts.given_up),
     ///     }
     /// }
     /// assert_eq!(start.elapsed(), Duration::from_millis(2_100)); // b was refused after 100 ms
@@ -217,7 +218,7 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
     ///     .concurrent(Permits::new(20), send)
     ///     .retry(retry, |_| Failure::Transient, 1_000)
     ///     .ordered_by_key(|(user, _)| *user);
-    /// let order: Vec<_> = sent.map(|sent| sent.unwrap().outcome).collect().await;
+    /// let order: Vec<_> = sent.map(|sent| sent.outcome.unwrap()).collect().await;
     /// assert_eq!(order, [3, 1, 2]);
     /// # }
     /// ```
@@ -309,26 +310,23 @@ where
         output: Result<O, E>,
     ) -> Option<<Self as Stream>::Item> {
         let this = self.project();
-        let (error, failure) = match output {
-            Ok(output) => {
-                let mut held = this.under_way.remove(&index)?;
-                this.retry.succeeded(&mut held.attempts);
-                return Some(Ok(this.queue.leave(held, output, None)));
-            }
-            Err(error) => {
-                let failure = (this.failure_of)(&error);
-                (error, failure)
-            }
-        };
+        let failure = output.as_ref().err().map(this.failure_of);
         let mut held = this.under_way.remove(&index)?;
-        let retry_after = failure.retry_after();
-        let Some(wait) = this.retry.after(&mut held.attempts, failure) else {
-            return Some(Err(this.queue.leave(held, error, retry_after)));
+        let wait = if let Some(failure) = failure {
+            this.retry.after(&mut held.attempts, failure)
+        } else {
+            this.retry.succeeded(&mut held.attempts);
+            None
+        };
+        let retry_after = failure.and_then(Failure::retry_after);
+        let Some(wait) = wait else {
+            return Some(this.queue.leave(held, output, retry_after));
         };
         if retry_after.is_some() {
             this.queue.lead(&mut held);
         }
-        this.queue.waiting.insert((after(wait), held.number), held);
+        let from = (after(wait), held.number);
+        this.queue.waiting.insert(from, held);
         None
     }
 
@@ -352,7 +350,7 @@ where
     Fut: Future<Output = Result<O, E>>,
     C: FnMut(&E) -> Failure,
 {
-    type Item = Result<Tried<S::Item, O>, Tried<S::Item, E>>;
+    type Item = Tried<S::Item, Result<O, E>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.as_mut().drop_panicked();
@@ -398,9 +396,6 @@ impl<S: Stream + fmt::Debug, F, Fut, C> fmt::Debug for Retried<S, F, Fut, C> {
             .finish_non_exhaustive()
     }
 }
-
-/// The hash of a key. Two keys of one hash are one key: they wait for each other.
-type KeyOf<T> = Box<dyn FnMut(&T) -> u64 + Send + Sync>;
 
 /// The items held, without those under way.
 struct Queue<T> {
@@ -491,12 +486,12 @@ fn after(wait: Duration) -> Instant {
     instant() + wait.min(FAR_AHEAD)
 }
 
-/// An item that was called, and how that ended: with the output of its call, or with the error of the last one.
+/// An item whose calls are over.
 #[non_exhaustive]
 pub struct Tried<T, R> {
     /// The item.
     pub item: T,
-    /// The output or the error.
+    /// The result of its last call.
     pub outcome: R,
     /// All of its calls, and why there are no more.
     pub attempts: Attempts,
