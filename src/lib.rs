@@ -37,6 +37,7 @@
 //!   [`acquire_blocking`](limiter::LimiterExt::acquire_blocking) in a thread.
 //! * Limiters go around limiters: [`Combined`](limiter::Combined) asks several and all pass a request or none counts it, a
 //!   [`Line`](limiter::Line) bounds what waits and can be closed, and [`Settle`](limiter::Settle) corrects what a request has cost.
+//! * **[Retries][retry]** have a budget, and each attempt asks its limit.
 //! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
 //!   number.
 //! * **[Shedders][shed]** refuse work at once when there is more than capacity, the least important first: by how much is under way,
@@ -136,6 +137,7 @@ pub mod io;
 pub mod limiter;
 pub mod policy;
 pub mod prelude;
+pub mod retry;
 pub mod shed;
 pub mod sink;
 pub mod stream;

@@ -334,8 +334,7 @@ impl<R: RateRule, P: Policy> Control<R, P> {
                     if !wait.is_zero() {
                         self.limit.pause_for(wait);
                     }
-                    let patience = wait.saturating_add(PATIENCE);
-                    self.limit.set_remaining(1, patience);
+                    self.limit.let_one_pass(wait.saturating_add(PATIENCE));
                 }
                 Change::Together => self.limit.set_remaining(u32::MAX, Duration::ZERO),
                 Change::Rate(rate) => self.limit.retune((self.policy)(rate)),

@@ -175,6 +175,17 @@ impl<P: Policy> LimitState<P> {
         self.hold.count_requests(self.policy.is_per_request());
     }
 
+    /// Lets one request pass until other numbers are set, or `patience` is over. No estimate of a wait relies on that.
+    pub(super) fn let_one_pass(&mut self, now: Tick, patience: Duration) {
+        self.hold.let_one_pass(now, patience);
+        self.hold.count_requests(self.policy.is_per_request());
+    }
+
+    /// Whether nobody knows how long requests are held.
+    pub(super) const fn is_held_for_a_guess(&self) -> bool {
+        self.hold.is_guess()
+    }
+
     pub(super) fn resume(&mut self) {
         self.hold = Hold::NONE;
     }
@@ -237,7 +248,8 @@ impl<P: Policy> LimitState<P> {
         position: Position,
         count: usize,
     ) -> Vec<Instant> {
-        if waiters.newest_first_at() < Tick::MAX || waiters.is_by_deadline() {
+        let is_in_order = waiters.newest_first_at() == Tick::MAX && !waiters.is_by_deadline();
+        if !is_in_order || self.is_held_for_a_guess() {
             return Vec::new();
         }
         let now = self.now(true);

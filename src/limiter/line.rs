@@ -23,7 +23,7 @@ use crate::time::{Clock, Resolution, Tick};
 
 use super::error::LineError;
 use super::future::Obeying;
-use super::share::hash_from;
+use super::share::random_up_to;
 use super::{Gate, Limiter, Limits, Obey, RateCall, Settle, TooCostly};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
@@ -344,7 +344,8 @@ impl<L: Limiter> Line<L> {
             Some(passes_from) => passes_from,
             None => match self.limiter.poll_open(cost, cx) {
                 Poll::Ready(Ok(Decision::Pass)) => {
-                    let jitter = self.options.jitter_of(place.number);
+                    let (most, seed) = (self.options.jitter, self.options.seed);
+                    let jitter = random_up_to(most, seed, place.number);
                     let passes_from = place.clock.now().after(jitter);
                     *place.passes_from.insert(passes_from)
                 }
@@ -545,13 +546,5 @@ impl Shared {
 
     fn full<E>(&self, options: Options, retry_in: Option<Duration>) -> LineError<E> {
         LineError::full(self.waiting.len(), options.max_waiting, retry_in)
-    }
-}
-
-impl Options {
-    fn jitter_of(&self, number: u64) -> Duration {
-        let share = u128::from(hash_from(self.seed, &number));
-        let nanos = (self.jitter.as_nanos().saturating_add(1)).saturating_mul(share) >> 64;
-        u64::try_from(nanos).map_or(self.jitter, Duration::from_nanos)
     }
 }

@@ -116,6 +116,7 @@ pub use reporter::Reporter;
 pub(crate) use reporter::{SharedObserver, contained_in_unwind};
 pub use settle::{Reservation, Settle};
 pub use share::Share;
+pub(crate) use share::random_up_to;
 pub use shared::Shared;
 pub use switch::{Switch, SwitchStats};
 pub use switched::{SwitchExt, Switched};

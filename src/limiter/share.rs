@@ -1,6 +1,7 @@
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::str::FromStr;
+use core::time::Duration;
 
 use crate::time::error::ConfigError;
 use crate::time::or_panic;
@@ -158,6 +159,13 @@ pub(super) fn hash_from<K: Hash + ?Sized>(seed: u64, key: &K) -> u64 {
     let hash = (hasher.0 ^ (hasher.0 >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^ (hash >> 33)
+}
+
+/// The nth of some times, evenly at random from zero to `most`. They are the same for the same seed.
+pub(crate) fn random_up_to(most: Duration, seed: u64, n: u64) -> Duration {
+    let share = u128::from(hash_from(seed, &n));
+    let nanos = (most.as_nanos().saturating_add(1)).saturating_mul(share) >> 64;
+    u64::try_from(nanos).map_or(most, Duration::from_nanos)
 }
 
 /// The number of the nth request without a key, below 10,000. Of any 10,000 requests in a row each has another, and those below a

@@ -945,6 +945,12 @@ impl<P: Policy> Shared<P> {
             .update(|limit, now| limit.set_remaining(now, remaining, reset_in));
     }
 
+    /// Lets one request pass until other numbers are set, or `patience` is over. Nobody knows how long a wait for that is.
+    pub(super) fn let_one_pass(&self, patience: Duration) {
+        self.queue
+            .update(|limit, now| limit.let_one_pass(now, patience));
+    }
+
     /// Ends every pause, and what [`set_remaining`](Self::set_remaining) has said. Waiters pass as soon as the policy allows it.
     ///
     /// ```
@@ -1021,7 +1027,9 @@ impl<P: Policy> Limiter for Shared<P> {
     }
 
     fn least_wait(&self, cost: u32) -> Duration {
-        self.peek(cost).retry_in().unwrap_or_default()
+        let wait = self.peek(cost).retry_in().unwrap_or_default();
+        let is_known = wait.is_zero() || !self.queue.with(|limit, _| limit.is_held_for_a_guess());
+        if is_known { wait } else { Duration::ZERO }
     }
 
     fn resolution(&self) -> Resolution {

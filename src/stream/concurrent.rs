@@ -96,11 +96,11 @@ pin_project! {
     #[must_use = "streams do nothing unless polled"]
     pub struct Concurrent<S: Stream, F, Fut> {
         #[pin]
-        input: PeekableInput<S>,
-        permits: Permits,
-        start: F,
-        waiting: Option<AcquirePermit<'static>>,
-        futures: FutureSet<Fut>,
+        pub(super) input: PeekableInput<S>,
+        pub(super) permits: Permits,
+        pub(super) start: F,
+        pub(super) waiting: Option<AcquirePermit<'static>>,
+        pub(super) futures: FutureSet<Fut>,
     }
 }
 
@@ -144,7 +144,7 @@ where
     }
 
     /// Takes a permit if one is free, and joins the queue if others are queued.
-    fn poll_permit(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
+    pub(super) fn poll_permit(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
         let this = self.project();
         if this.waiting.is_none() {
             match this.permits.try_one() {
@@ -175,7 +175,7 @@ where
             if started.is_ready() && this.futures.is_empty() {
                 return Poll::Ready(None);
             }
-            if let Poll::Ready(output) = this.futures.poll_done(cx) {
+            if let Poll::Ready((_, output)) = this.futures.poll_done(cx) {
                 return Poll::Ready(Some(output));
             }
             if !this.input.is_holding() || this.waiting.is_some() {

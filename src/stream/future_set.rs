@@ -28,12 +28,8 @@ impl<F: Future> FutureSet<F> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Adds a future. The next [`poll_done`](Self::poll_done) polls it.
-    pub(super) fn push(&mut self, future: F, permit: Permit) {
+    /// Adds a future, and returns its number. The next [`poll_done`](Self::poll_done) polls it.
+    pub(super) fn push(&mut self, future: F, permit: Permit) -> usize {
         let index = self.slots.open(|| FutureSlot {
             future: Box::pin(None),
             permit: None,
@@ -41,16 +37,29 @@ impl<F: Future> FutureSet<F> {
         let (slot, _) = self.slots.slot(index);
         slot.future.set(Some(future));
         slot.permit = Some(permit);
+        index
     }
 
-    /// The output of the next future that is done. Its permit is released already.
-    pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
+    /// Whether the future of this number runs.
+    pub(super) fn has(&mut self, index: usize) -> bool {
+        self.slots.slot(index).0.future.is_some()
+    }
+
+    /// The number and the output of the next future that is done. Its permit is released already.
+    pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<(usize, F::Output)> {
         let slots = &mut self.slots;
-        slots.poll_ready(cx, |slots, index| PollGuard { slots, index }.poll())
+        slots.poll_ready(cx, |slots, index| {
+            let polled = PollGuard { slots, index }.poll();
+            polled.map(|output| (index, output))
+        })
     }
 }
 
 impl<F> FutureSet<F> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }

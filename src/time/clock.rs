@@ -80,7 +80,7 @@ pub(crate) fn since_1970() -> Duration {
 }
 
 /// The longest wait: thirty years. `Instant` has no room for `Duration::MAX`.
-pub(super) const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
+pub(crate) const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// Fails where `Instant::now` would: in a constant while the program is compiled, and otherwise with words that say what to do.
 #[track_caller]

@@ -38,7 +38,7 @@ pub(crate) use civil::{days_of_month, first_day, first_day_of_next_month};
 pub use clock::Clock;
 #[cfg(feature = "metrics")]
 pub(crate) use clock::since_1970;
-pub(crate) use clock::{instant, is_real, require_clock, this_runtime};
+pub(crate) use clock::{FAR_AHEAD, instant, is_real, require_clock, this_runtime};
 pub use error::OutOfRange;
 pub(crate) use error::or_panic;
 pub use rate::Rate;

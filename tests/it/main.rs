@@ -10,6 +10,7 @@ mod limiter;
 mod names;
 mod neighbours;
 mod prelude;
+mod retry;
 mod shed;
 mod sink;
 mod stream;

@@ -36,6 +36,7 @@ use paceline::policy::{
     All, Decision, FixedWindow, Interval, Policy, Ramp, SlidingCounter, SlidingLog, TokenBucket,
     Unlimited,
 };
+use paceline::retry::{Attempts, Failure, GiveUp, Retry, RetryBudget};
 use paceline::shed::{
     Class, ClassStats, FleetUsage, InUse, Sensor, UsagePermit, WorkerUtilization,
 };
@@ -46,8 +47,9 @@ use paceline::sink::{
 use paceline::stream::{
     Concurrent, Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin,
     GroupedWithin, Late, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByDeadline,
-    PaceByKey, PaceByKeyAndCost, PaceByKeyError, PaceStreamExt, PaceTryStreamExt, Sample, Shed,
-    ShedBy, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin, TryPace, TryPaceByKey,
+    PaceByKey, PaceByKeyAndCost, PaceByKeyError, PaceStreamExt, PaceTryStreamExt, Retried, Sample,
+    Shed, ShedBy, ThrottleFirst, Tried, TryGroupedWeightedWithin, TryGroupedWithin, TryPace,
+    TryPaceByKey,
 };
 use paceline::time::{Clock, OutOfRange, Rate, Resolution, Tick, Timer};
 use testkit::source::public_types;
@@ -97,6 +99,11 @@ fn values_are_plain() {
     value::<Claim>();
     value::<ClientTerms>();
     value::<OnError>();
+    value::<Attempts>();
+    value::<Failure>();
+    value::<GiveUp>();
+    free::<Retry>();
+    free::<RetryBudget>();
     value::<Outcome>();
     value::<Class>();
     value::<ClassStats>();
@@ -158,6 +165,8 @@ fn everything_can_be_sent_shared_moved_and_printed_also_over_items_that_cannot_b
     free::<PaceByCost<Secrets, Shared<Interval>, CostOf>>();
     free::<PaceByDeadline<Secrets, Shared<Interval>, CostOf>>();
     error::<Late<Secret>>();
+    free::<Retried<Secrets, CostOf, Ready<Result<(), Secret>>, KeyOf>>();
+    free::<Tried<Secret, Secret>>();
     free::<PaceByKey<Secrets, u8, Keyed<u8, Interval>, KeyOf>>();
     free::<TryPaceByKey<Secrets, u8, Keyed<u8, Interval>, KeyOf>>();
     free::<PaceByKeyAndCost<Secrets, u8, Keyed<u8, Interval>, KeyOf, CostOf>>();

@@ -1,9 +1,11 @@
-//! Dispatches text messages through three providers with strict quotas, each of which counts what reaches it.
+//! Dispatches text messages through three providers with strict quotas, each of which counts what reaches it, and through one that
+//! slows down without a word.
 //!
 //! `cargo run --release -p sms_dispatch -- --help`
 
 mod args;
 mod client;
+mod codes;
 mod dispatch;
 mod margin;
 mod message;
@@ -35,9 +37,9 @@ use crate::{
     naive::{Bucket, Throttle},
     paced::Paced,
     provider::{Name, Provider},
-    report::{Line, Report},
+    report::{CodesLine, Line, Report},
     rows::Rows,
-    run::Run,
+    run::{Dispatched, Run},
 };
 
 fn main() -> ExitCode {
@@ -70,7 +72,11 @@ fn run(args: &Args) -> Result<u8, String> {
         providers: &providers,
         clock: clock.clone(),
     };
-    let (outcomes, signal) = dispatch(&run, args.naive)?;
+    let Dispatched {
+        outcomes,
+        codes,
+        signal,
+    } = dispatch(&run, args.naive)?;
     let took = clock.now().since(start);
 
     // First of all, since a failure later on must not lose them.
@@ -78,7 +84,8 @@ fn run(args: &Args) -> Result<u8, String> {
     let figures = providers.iter().map(Provider::figures);
     let lines = outcomes.iter().zip(figures);
     let lines = lines.map(|(outcome, figures)| Line::new(outcome, figures, start));
-    let report = Report::new(args.mode(), took, &rows, lines.collect());
+    let codes = codes.map(|(outcome, tally)| CodesLine::new(&outcome, tally));
+    let report = Report::new(args.mode(), took, &rows, lines.collect(), codes);
     let shown = if args.json {
         report.to_json()
     } else {
@@ -87,14 +94,14 @@ fn run(args: &Args) -> Result<u8, String> {
     writeln!(io::stdout(), "{shown}").map_err(|error| format!("standard output: {error}"))?;
     Ok(if let Some(status) = signal {
         status
-    } else if report.unsent > 0 {
+    } else if report.has_unsent() {
         3
     } else {
         u8::from(report.bad_rows > 0 && !args.skip_bad)
     })
 }
 
-fn dispatch(run: &Run<'_>, naive: Option<Naive>) -> Result<(Vec<Outcome>, Option<u8>), String> {
+fn dispatch(run: &Run<'_>, naive: Option<Naive>) -> Result<Dispatched, String> {
     // One thread is enough for three connections.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;

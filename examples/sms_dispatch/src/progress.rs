@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time;
 
-use crate::{provider::Name, say};
+use crate::say;
 
 const EVERY: Duration = Duration::from_secs(5);
 const STYLE: &str = "{prefix:9} {wide_bar} {pos:>5}/{len} eta {eta:>4}";
@@ -34,11 +34,11 @@ impl Progress {
         }
     }
 
-    pub(crate) fn bar(&mut self, name: Name, messages: usize) -> ProgressBar {
+    pub(crate) fn bar(&mut self, name: &'static str, messages: usize) -> ProgressBar {
         let style = ProgressStyle::with_template(STYLE).expect("the template is well-formed");
         let bar = self.all.add(ProgressBar::new(messages as u64));
         bar.set_style(style);
-        bar.set_prefix(name.as_str());
+        bar.set_prefix(name);
         self.bars.push(bar.clone());
         bar
     }

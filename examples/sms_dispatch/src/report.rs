@@ -9,8 +9,9 @@ use paceline::time::Tick;
 use serde::Serialize;
 
 use crate::{
+    codes,
     dispatch::{Margins, Outcome},
-    provider::Figures,
+    provider::{CodesTally, Figures, TAKES},
     rows::Rows,
     strict::round,
 };
@@ -52,6 +53,26 @@ pub(crate) struct Report {
     /// The lowest value of all providers.
     pub(crate) percent_of_allowed: Option<f64>,
     pub(crate) providers: Vec<Line>,
+    pub(crate) codes: Option<CodesLine>,
+}
+
+/// The figures of passwords and news.
+#[derive(Debug, Serialize)]
+pub(crate) struct CodesLine {
+    sent: u32,
+    too_late: u32,
+    given_up: u32,
+    unsent: u32,
+    retries: u32,
+    refused: u32,
+    failed: u32,
+    out_of_order: u32,
+    duplicates: u32,
+    violations: u32,
+    password_wait_p50_ms: f64,
+    password_wait_p99_ms: f64,
+    news_wait_p50_ms: f64,
+    news_wait_p99_ms: f64,
 }
 
 /// The part of one provider.
@@ -100,6 +121,7 @@ impl Report {
         took: Duration,
         read: &Rows,
         providers: Vec<Line>,
+        codes: Option<CodesLine>,
     ) -> Self {
         let (rows, bad_rows) = (read.len(), read.bad.len());
         let sent = providers.iter().map(|line| line.sent).sum();
@@ -121,7 +143,14 @@ impl Report {
                 .filter_map(|line| line.percent_of_allowed)
                 .reduce(f64::min),
             providers,
+            codes,
         }
+    }
+
+    /// Whether messages were not sent that could have been.
+    pub(crate) fn has_unsent(&self) -> bool {
+        let codes = self.codes.as_ref();
+        self.unsent > 0 || codes.is_some_and(|codes| codes.given_up + codes.unsent > 0)
     }
 
     pub(crate) fn to_json(&self) -> String {
@@ -155,6 +184,56 @@ impl Report {
             self.bans,
             self.mode,
             self.seconds,
+        ) + &self
+            .codes
+            .as_ref()
+            .map_or(String::new(), CodesLine::to_text)
+    }
+}
+
+impl CodesLine {
+    pub(crate) fn new(outcome: &codes::Outcome, tally: CodesTally) -> Self {
+        Self {
+            sent: outcome.sent,
+            too_late: outcome.too_late,
+            given_up: outcome.given_up,
+            unsent: outcome.unsent,
+            retries: outcome.retries,
+            refused: tally.refused,
+            failed: tally.failed,
+            out_of_order: tally.out_of_order,
+            duplicates: tally.duplicates,
+            violations: tally.violations,
+            password_wait_p50_ms: quantile(&outcome.passwords, 0.5),
+            password_wait_p99_ms: quantile(&outcome.passwords, 0.99),
+            news_wait_p50_ms: quantile(&outcome.news, 0.5),
+            news_wait_p99_ms: quantile(&outcome.news, 0.99),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let [full, slow, again] = TAKES;
+        format!(
+            "\ncodes, {} messages in any 1 s, and {} from {} to {} s without a word: {} sent, {} too late, {} given up, {} unsent;\n\
+             {} retries ({} refused, {} failed); {} out of order; {} duplicates; {} violations; wait ms p50/p99: passwords {:.0}/{:.0}, news {:.0}/{:.0}",
+            full.1,
+            slow.1,
+            slow.0.as_secs(),
+            again.0.as_secs(),
+            self.sent,
+            self.too_late,
+            self.given_up,
+            self.unsent,
+            self.retries,
+            self.refused,
+            self.failed,
+            self.out_of_order,
+            self.duplicates,
+            self.violations,
+            self.password_wait_p50_ms,
+            self.password_wait_p99_ms,
+            self.news_wait_p50_ms,
+            self.news_wait_p99_ms,
         )
     }
 }

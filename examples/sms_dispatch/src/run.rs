@@ -2,7 +2,8 @@
 
 use core::{future::pending, pin::pin, time::Duration};
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
+use indicatif::ProgressBar;
 use paceline::time::Clock;
 #[cfg(unix)]
 use tokio::signal::unix::{self, SignalKind};
@@ -11,9 +12,10 @@ use tokio::{select, signal, sync::watch, time::timeout};
 use crate::{
     args::Args,
     client::Client,
+    codes,
     dispatch::{Dispatcher, Outcome, Pacing},
     progress::Progress,
-    provider::{Name, Provider},
+    provider::{Codes, CodesTally, Name, Provider},
     rows::Rows,
 };
 
@@ -29,12 +31,20 @@ pub(crate) struct Run<'a> {
     pub(crate) clock: Clock,
 }
 
+/// What became of the messages.
+pub(crate) struct Dispatched {
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) codes: Option<(codes::Outcome, CodesTally)>,
+    /// The exit status for the signal that stopped the run.
+    pub(crate) signal: Option<u8>,
+}
+
 impl Run<'_> {
-    /// Dispatches to all providers at once. If a signal stopped it, the second part is the exit status for that.
+    /// Dispatches to all providers at once.
     pub(crate) async fn all<P: Pacing>(
         &self,
         pacing: impl Fn(Name) -> P,
-    ) -> Result<(Vec<Outcome>, Option<u8>), String> {
+    ) -> Result<Dispatched, String> {
         let (stop, stopped) = watch::channel(false);
         let mut progress = Progress::new();
         let mut pipelines = Vec::new();
@@ -47,7 +57,7 @@ impl Run<'_> {
                 clock: self.clock.clone(),
                 stop: stopped.clone(),
                 retries: self.args.retries,
-                progress: progress.bar(provider.name, messages.len()),
+                progress: progress.bar(provider.name.as_str(), messages.len()),
                 new_quota: None,
             };
             pipelines.push(dispatcher.run(messages));
@@ -62,10 +72,13 @@ impl Run<'_> {
             signal
         };
         let mut signal = None;
-        let mut pipelines = pin!(join_all(pipelines));
+        let messages = self.args.codes();
+        let bar = (messages > 0).then(|| progress.bar("codes", messages as usize));
+        let codes = self.codes(messages, stopped.clone(), bar);
+        let mut pipelines = pin!(join(join_all(pipelines), codes));
         let mut stopping = pin!(stopping);
         let mut lines = pin!(progress.report());
-        let outcomes = loop {
+        let (outcomes, codes) = loop {
             select! {
                 outcomes = &mut pipelines => break outcomes,
                 by = &mut stopping, if !*stopped.borrow() => signal = by,
@@ -73,7 +86,26 @@ impl Run<'_> {
             }
         };
         progress.end();
-        Ok((outcomes, signal))
+        Ok(Dispatched {
+            outcomes,
+            codes: codes?,
+            signal,
+        })
+    }
+
+    /// Sends passwords and news, if there is a bar for them.
+    async fn codes(
+        &self,
+        messages: u32,
+        stopped: watch::Receiver<bool>,
+        bar: Option<ProgressBar>,
+    ) -> Result<Option<(codes::Outcome, CodesTally)>, String> {
+        let Some(bar) = bar else {
+            return Ok(None);
+        };
+        let provider = Codes::start().map_err(|error| format!("no provider: {error}"))?;
+        let outcome = codes::dispatch(&provider, messages, stopped, &bar).await?;
+        Ok(Some((outcome, provider.tally())))
     }
 }
 

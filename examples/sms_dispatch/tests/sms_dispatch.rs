@@ -114,6 +114,25 @@ fn every_message_is_sent_and_no_quota_is_exceeded() {
             assert_eq!(provider["margin_worst_ms"], Value::Null);
         }
     }
+    let codes = &report["codes"];
+    let ended = ["sent", "too_late", "given_up"].map(|end| count(codes, end));
+    assert_eq!(ended.iter().sum::<u64>(), 40, "{report}");
+    assert_eq!(count(codes, "unsent"), 0);
+    assert_eq!(count(codes, "failed"), 1, "{report}");
+    assert_eq!(count(codes, "out_of_order"), 0);
+}
+
+#[test]
+fn passwords_and_news_that_were_stopped_are_unsent() {
+    let run = Scratch::new("codes").run("--for 1 --json");
+    let report = run.json();
+
+    assert_eq!(run.status, Some(3), "{run:?}");
+    let codes = &report["codes"];
+    let all = ["sent", "too_late", "given_up", "unsent"].map(|end| count(codes, end));
+    assert_eq!(all.iter().sum::<u64>(), 400, "{report}");
+    // One each 50 ms comes.
+    assert!(count(codes, "unsent") >= 400 - 21, "{report}");
 }
 
 #[test]

@@ -5,8 +5,10 @@ use std::future::pending;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use paceline::concurrency::Permits;
+use paceline::limiter::Share;
 use paceline::policy::Interval;
 use paceline::prelude::*;
+use paceline::retry::{Failure, Retry, RetryBudget};
 use testkit::wakes::Driven;
 
 use crate::stream::shed_by::Slow;
@@ -23,6 +25,9 @@ async fn other_tasks_run_meanwhile() {
     let ones = || stream::repeat(1);
     let results = || stream::repeat(Ok::<u32, ()>(1));
     let calls = ones().concurrent(Permits::new(u32::MAX), |_| pending::<()>());
+    let retried = ones().concurrent(Permits::new(u32::MAX), |_| pending::<Result<(), ()>>());
+    let retry = Retry::new(RetryBudget::new(1, Share::NONE));
+    let retried = retried.retry(retry, |()| Failure::Final, usize::MAX);
     for (name, mut adapter) in [
         ("debounce", driven(ones().debounce(day))),
         ("sample", driven(ones().sample(day))),
@@ -43,6 +48,7 @@ async fn other_tasks_run_meanwhile() {
             driven(ones().pace_by_key(limit.keyed(), |_| (), usize::MAX)),
         ),
         ("concurrent", driven(calls)),
+        ("retry", driven(retried)),
     ] {
         // The first item may pass.
         let _ = adapter.poll_next();

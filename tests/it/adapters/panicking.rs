@@ -1,13 +1,17 @@
 //! Functions of an item (its cost, its key, its weight, its class) that panic.
 
 use std::fmt::Debug;
+use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures::channel::mpsc;
 use futures::{FutureExt, SinkExt, Stream, StreamExt, stream};
+use paceline::concurrency::Permits;
+use paceline::limiter::Share;
 use paceline::policy::Unlimited;
 use paceline::prelude::*;
+use paceline::retry::{Failure, Retry, RetryBudget};
 
 use super::Items;
 use crate::stream::shed_by::Slow;
@@ -91,6 +95,24 @@ async fn an_item_whose_function_panics_is_kept_and_comes_with_the_next_poll() {
         },
         ok,
         |adapter| adapter.into_parts(),
+    );
+    check(
+        "retry",
+        |items| {
+            let mut key_of = panics_once();
+            let sent = items.concurrent(Permits::new(1), |_| ready(Ok::<(), ()>(())));
+            let retry = Retry::new(RetryBudget::new(1, Share::NONE));
+            let sent = sent.retry(retry, |()| Failure::Final, 9);
+            sent.ordered_by_key(move |item| key_of(item))
+        },
+        |sent| vec![sent.unwrap().item],
+        |adapter| {
+            let (input, held) = adapter.into_parts();
+            (
+                input,
+                held.into_iter().map(|(item, _)| item).collect::<Vec<_>>(),
+            )
+        },
     );
     check(
         "pace_by_key",

@@ -119,6 +119,22 @@ async fn a_call_that_is_cancelled_gives_its_turn_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_with_a_deadline_waits_for_the_outcome_of_the_call_before_it() {
+    let rate = refused().await;
+    sleep(1_000).await;
+    let one = rate.call().await;
+    let start = now();
+    let mut two = Driven::new(rate.call_within(ms(500)));
+    let mut late = Driven::new(rate.call_within(ms(100)));
+    assert!(two.poll().is_pending() && late.poll().is_pending());
+    sleep(400).await;
+    assert!(matches!(late.poll(), Poll::Ready(Err(error)) if error.is_too_late()));
+    one.accepted();
+    assert!(matches!(two.poll(), Poll::Ready(Ok(_))));
+    assert_eq!(since(start), 400);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_cancelled_takes_no_turn() {
     let rate = refused().await;
     let mut waits = Driven::new(rate.call());

@@ -1,13 +1,15 @@
 //! Every adapter goes through the suite.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::{FusedStream, Map};
+use futures::{FutureExt, StreamExt};
 use paceline::concurrency::Permits;
-use paceline::limiter::TooCostly;
+use paceline::limiter::{Share, TooCostly};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
+use paceline::retry::{Failure, Retry, RetryBudget};
 use paceline::stream::{
     Debounce, Exceeded, GroupedWeightedWithin, GroupedWithin, Late, NoLimit, OnError, Pace,
     PaceBatches, PaceByKey, PaceByKeyError, Sample, ShedBy, ThrottleFirst, Window,
@@ -235,6 +237,35 @@ async fn concurrent() {
     }
 }
 
+/// Every third item fails at first, and every fifth is given up.
+#[tokio::test(start_paused = true)]
+async fn retry() {
+    for (n, room, is_ordered) in [(1, 1, true), (2, 3, true), (2, 5, false), (100, 100, true)] {
+        let build = move |input: Input| {
+            let mut failed = BTreeSet::new();
+            let send = move |item: u32| {
+                let fails = item % 5 == 4 || item % 3 == 1 && failed.insert(item);
+                let done = work(item).map(move |_| if fails { Err(()) } else { Ok(()) });
+                Box::pin(done)
+            };
+            let retry = Retry::new(RetryBudget::new(u32::MAX, Share::FULL));
+            let retry = retry.with_backoff(D..=D).with_attempts(2);
+            let calls = input.concurrent(Permits::new(n), send);
+            let mut sent = calls.retry(retry, |()| Failure::Transient, room);
+            if is_ordered {
+                sent = sent.ordered_by_key(|item| item % 3);
+            }
+            sent.map(|sent| sent.map_or_else(|lost| lost.item, |sent| sent.item))
+        };
+        let subject = adapter(build, |items| {
+            let (input, held) = items.into_inner().into_parts();
+            let held: Vec<u32> = held.into_iter().map(|(item, _)| item).collect();
+            (input, held)
+        });
+        subject.unordered().check().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn inputs_need_not_be_unpin() {
     let limit = || Interval::every(D).owned();
@@ -262,4 +293,11 @@ async fn inputs_need_not_be_unpin() {
     check_unmovable(|input| input.sample(D)).await;
     check_unmovable(|input| input.throttle_first(D)).await;
     check_unmovable(|input| input.concurrent(Permits::new(2), work)).await;
+    check_unmovable(|input| {
+        let calls = input.concurrent(Permits::new(2), |item| work(item).map(Ok::<_, ()>));
+        let retry = Retry::new(RetryBudget::new(1, Share::NONE));
+        let sent = calls.retry(retry, |()| Failure::Final, 3);
+        sent.map(|sent| sent.map_or_else(|lost| lost.item, |sent| sent.item))
+    })
+    .await;
 }

@@ -12,6 +12,7 @@ mod pace_by_cost;
 mod pace_by_deadline;
 pub(crate) mod pace_by_key;
 mod pace_by_key_and_cost;
+mod retry;
 mod sample;
 mod shed;
 pub(crate) mod shed_by;

@@ -1,17 +1,20 @@
 //! A method panics on an argument out of range, and its twin `try_…` returns an error with the same message.
 
+use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures::sink;
 use futures::stream::{self, Pending};
-use paceline::limiter::{AdditiveIncrease, HoldAndProbe};
+use paceline::concurrency::Permits;
+use paceline::limiter::{AdditiveIncrease, HoldAndProbe, Share};
 use paceline::policy::{Interval, OutOfRange};
 use paceline::prelude::*;
+use paceline::retry::{Failure, Retry, RetryBudget};
 use paceline::sink::GroupSends;
 use paceline::stream::{
     Debounce, GroupedWeightedWithin, GroupedWithin, PaceBatches, PaceByDeadline, PaceByKey,
-    PaceByKeyAndCost, Sample, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
+    PaceByKeyAndCost, Retried, Sample, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
     TryPaceByKey,
 };
 
@@ -124,6 +127,15 @@ fn batches_and_queues_of_keys_need_room_for_an_item() {
     );
     let message = "pacing by deadline needs room for at least 1 item, got 0";
     assert_refused("held", message, [by_deadline]);
+
+    let calls = || input().concurrent(Permits::new(1), |_| ready(Ok::<(), ()>(())));
+    let retry = || Retry::new(RetryBudget::new(1, Share::NONE));
+    let retries = refused(
+        || calls().retry(retry(), |()| Failure::Final, 0),
+        Retried::try_new(calls(), retry(), |()| Failure::Final, 0),
+    );
+    let message = "retries need room for at least 1 item, got 0";
+    assert_refused("held", message, [retries]);
 }
 
 #[test]

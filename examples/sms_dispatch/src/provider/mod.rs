@@ -1,6 +1,7 @@
 //! Three providers. They count arrivals with code of their own, and share none with the library.
 
 mod books;
+mod codes;
 mod judge;
 mod server;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use crate::message::Message;
 
 pub(crate) use self::{
     books::Figures,
+    codes::{CONTRACT, Codes, TAKES, Tally as CodesTally, Wire},
     server::{Faults, Provider, start},
 };
 

@@ -1,0 +1,507 @@
+use core::fmt;
+use core::future::Future;
+use core::hash::Hash;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+use core::time::Duration;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+
+use futures_core::Stream;
+use futures_core::stream::FusedStream;
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+
+use crate::retry::{Attempts, Failure, Retry};
+use crate::time::{FAR_AHEAD, OutOfRange, Timer, instant, or_panic};
+
+use super::Concurrent;
+use super::input::{poll_taken, with_held};
+
+pin_project! {
+    /// Stream for the [`retry`](Concurrent::retry) method of [`Concurrent`]: a call that fails is made again.
+    ///
+    /// ```
+    /// # use {futures::StreamExt, testkit::marble, std::time::Duration};
+    /// # use paceline::{concurrency::Permits, limiter::Share, stream::PaceStreamExt};
+    /// # use paceline::retry::{Failure, Retry, RetryBudget};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// # let send = move |item: char| async move {
+    /// #     if item.is_lowercase() || start.elapsed() >= marble::TICK * 4 { Ok(()) } else { Err(()) }
+    /// # };
+    /// # let wait = marble::TICK * 3;
+    /// # let retry = Retry::new(RetryBudget::new(1, Share::NONE)).with_backoff(wait..=wait);
+    /// # let retried = |s: marble::Source| {
+    /// #     let sent = s.concurrent(Permits::new(9), send).retry(retry, |()| Failure::Transient, 9);
+    /// #     sent.map(|sent| sent.outcome.map(|()| sent.item))
+    /// # };
+    /// // B and D fail once; one retry, after three ticks; X is given up
+    /// let input  = "a B c D - - |";
+    /// let output = "a - c X B - |";
+    /// # marble::check(retried, input, output).await;
+    /// # }
+    /// ```
+    ///
+    #[doc = include_str!("marbles/retry.svg")]
+    ///
+    /// * **Emits** each item with the result of its last call and its [`Attempts`], as [`Tried`], in order of completion.
+    /// * **Waits** on the calls, as [`Concurrent`] does; on the first item that is due; and on the input, while no item is due and there
+    ///   is room. An item that is due goes before the input, the one that is due longest first. It takes its permit anew, and holds
+    ///   none while it waits.
+    /// * **Ends** when the input has ended and all items held have left.
+    /// * **Fails** never. The result is an error if the item is given up: the error is final, the item has no attempts left, or the
+    ///   budget holds no retry. The `Attempts` [say why](Attempts::given_up).
+    /// * **Holds** at most `held` items, those under way included, which `size_hint` counts and [`into_parts`](Self::into_parts) returns in
+    ///   order of arrival. It says which were [under way](Attempts::is_under_way): their futures are dropped. A key is remembered while
+    ///   items of it are held.
+    /// * **Cancel safety**: dropping `next()` loses nothing; the items and the calls stay. An item whose future panics, or the function of
+    ///   whose error, is dropped, and its key goes on. The function of the key, and the one that starts the call, are called again after
+    ///   a panic.
+    ///
+    /// **Window bound**: that of the [`Permits`](crate::concurrency::Permits), and of the limit inside of the future, counted in calls,
+    /// retries included. All retries are at most the reserve of the [`RetryBudget`](crate::retry::RetryBudget), and its share of the
+    /// successes.
+    ///
+    /// An item costs O(log n) of the items held.
+    #[must_use = "streams do nothing unless polled"]
+    pub struct Retried<S: Stream, F, Fut, C> {
+        #[pin]
+        calls: Concurrent<S, F, Fut>,
+        retry: Retry,
+        failure_of: C,
+        // The hash of a key. Keys of one hash are one key.
+        key_of: Option<Box<dyn FnMut(&S::Item) -> u64 + Send + Sync>>,
+        max: usize,
+        queue: Queue<S::Item>,
+        // By the number of the future.
+        under_way: HashMap<usize, Held<S::Item>>,
+        // Armed for the first item that waits.
+        timer: Timer,
+    }
+}
+
+impl<S: Stream, F, Fut: Future<Output = Result<O, E>>, O, E> Concurrent<S, F, Fut> {
+    /// Makes a call that fails again, as the [`Retry`] says. `failure_of` says what its error means.
+    ///
+    /// Each attempt gets a clone of the item: an `Arc` for a large one. It takes its permit anew, and asks the limit that is inside of
+    /// its future. The stream holds at most `held` items, those under way included. See [`Retried`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::concurrency::Permits;
+    /// use paceline::limiter::Share;
+    /// use paceline::prelude::*;
+    /// use paceline::retry::{Failure, Retry, RetryBudget};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// # let provider = async move |message: &str| match start.elapsed().as_secs() {
+    /// #     0 if message == "b" => Err(429),
+    /// #     _ => Ok(message.len()),
+    /// # };
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// let send = |message: &'static str| {
+    ///     let limit = limit.clone();
+    ///     async move {
+    ///         limit.acquire_one().await; // every attempt
+    ///         provider(message).await
+    ///     }
+    /// };
+    /// let failure_of = |status: &u16| match status {
+    ///     429 | 503 => Failure::Refused { retry_after: Some(Duration::from_secs(2)) },
+    ///     500..=599 => Failure::Transient,
+    ///     _ => Failure::Final,
+    /// };
+    /// let retry = Retry::new(RetryBudget::new(100, Share::percent(10)));
+    ///
+    /// let messages = futures::stream::iter(["a", "b", "c"]);
+    /// let mut sent = messages.concurrent(Permits::new(20), send).retry(retry, failure_of, 1_000);
+    /// while let Some(sent) = sent.next().await {
+    ///     match sent.outcome {
+    ///         Ok(_) => println!("{}: sent with call {}", sent.item, sent.attempts.calls),
+    ///         Err(status) => println!("{}: {status}, {:?}", sent.item, sent.attempts.given_up),
+    ///     }
+    /// }
+    /// assert_eq!(start.elapsed(), Duration::from_millis(2_100)); // b was refused after 100 ms
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `held` is zero, or calls are under way already. [`Retried::try_new`] returns an error instead.
+    #[track_caller]
+    pub fn retry<C>(self, retry: Retry, failure_of: C, held: usize) -> Retried<S, F, Fut, C>
+    where
+        C: FnMut(&E) -> Failure,
+    {
+        or_panic(Retried::try_new(self, retry, failure_of, held))
+    }
+}
+
+impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
+    /// The same as [`retry`](Concurrent::retry), for a size from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `held` is zero, or calls are under way already, whose items are not known any more.
+    pub fn try_new(
+        calls: Concurrent<S, F, Fut>,
+        retry: Retry,
+        failure_of: C,
+        held: usize,
+    ) -> Result<Self, OutOfRange> {
+        if held == 0 {
+            let message = "retries need room for at least 1 item, got 0";
+            return Err(OutOfRange::new("held", message));
+        }
+        if !calls.futures.is_empty() {
+            let message = "retries need calls that have not begun, got some under way";
+            return Err(OutOfRange::new("calls", message));
+        }
+        Ok(Self {
+            calls,
+            retry,
+            failure_of,
+            key_of: None,
+            max: held,
+            queue: Queue {
+                is_ordered: false,
+                waiting: BTreeMap::new(),
+                behind: HashMap::new(),
+                len: 0,
+                arrived: 0,
+            },
+            under_way: HashMap::new(),
+            timer: Timer::new(),
+        })
+    }
+
+    /// A `Retry-After` holds all items of the same key, and other keys go on. (Without a key it holds the item alone.)
+    ///
+    /// The item that was refused is called when it is over, and the others of its key when that item is delivered or given up. So a
+    /// provider that still refuses sees one call. If an item is given up for a `Retry-After`, the next one that waits behind it is held.
+    ///
+    /// Keys are told apart by a hash of 64 bits with a secret. Keys of one hash wait for each other.
+    pub fn held_by_key<K: Hash>(
+        mut self,
+        mut key_of: impl FnMut(&S::Item) -> K + Send + Sync + 'static,
+    ) -> Self {
+        let hasher = RandomState::new();
+        self.key_of = Some(Box::new(move |item| hasher.hash_one(key_of(item))));
+        self
+    }
+
+    /// The calls of a key are made one after the other, in order of arrival: a retry goes before the later items of its key. A
+    /// `Retry-After` and a backoff hold all of them, and other keys go on.
+    ///
+    /// An item that is given up does not stop its key.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::concurrency::Permits;
+    /// use paceline::limiter::Share;
+    /// use paceline::prelude::*;
+    /// use paceline::retry::{Failure, Retry, RetryBudget};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// // The first call of all fails.
+    /// let send = |(_, n): (&'static str, u32)| async move {
+    ///     if n == 1 && start.elapsed().is_zero() { Err("timeout") } else { Ok(n) }
+    /// };
+    /// let retry = Retry::new(RetryBudget::new(100, Share::percent(10)));
+    /// let sent = futures::stream::iter([("ann", 1), ("ann", 2), ("bob", 3)])
+    ///     .concurrent(Permits::new(20), send)
+    ///     .retry(retry, |_| Failure::Transient, 1_000)
+    ///     .ordered_by_key(|(user, _)| *user);
+    /// let order: Vec<_> = sent.map(|sent| sent.outcome.unwrap()).collect().await;
+    /// assert_eq!(order, [3, 1, 2]);
+    /// # }
+    /// ```
+    pub fn ordered_by_key<K: Hash>(
+        self,
+        key_of: impl FnMut(&S::Item) -> K + Send + Sync + 'static,
+    ) -> Self {
+        let mut ordered = self.held_by_key(key_of);
+        ordered.queue.is_ordered = true;
+        ordered
+    }
+
+    /// The input, and the items held with their calls, in order of arrival. The futures are dropped.
+    pub fn into_parts(self) -> (S, Vec<(S::Item, Attempts)>) {
+        let (stream, last) = self.calls.input.into_parts();
+        let behind = self.queue.behind.into_values();
+        let waiting = self.queue.waiting.into_values();
+        let waiting = waiting.chain(behind.flat_map(BTreeMap::into_values));
+        let under_way = self.under_way.into_values().map(|mut held| {
+            held.attempts.is_under_way = true;
+            held
+        });
+        let mut held: Vec<_> = under_way.chain(waiting).collect();
+        held.sort_unstable_by_key(|held| held.number);
+        let held = held.into_iter().map(|held| (held.item, held.attempts));
+        let last = last.map(|item| (item, Attempts::default()));
+        (stream, held.chain(last).collect())
+    }
+}
+
+impl<S, F, Fut, C, O, E> Retried<S, F, Fut, C>
+where
+    S: Stream<Item: Clone>,
+    F: FnMut(S::Item) -> Fut,
+    Fut: Future<Output = Result<O, E>>,
+    C: FnMut(&E) -> Failure,
+{
+    /// Begins one call, or takes one item from the input.
+    fn poll_start(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        if this.queue.is_due() {
+            let permit = ready!(this.calls.as_mut().poll_permit(cx));
+            let calls = this.calls.project();
+            *calls.waiting = None;
+            if let Some(first) = this.queue.waiting.first_entry() {
+                let future = (calls.start)(first.get().item.clone());
+                let index = calls.futures.push(future, permit);
+                this.under_way.insert(index, first.remove());
+            }
+            return Poll::Ready(());
+        }
+        let mut calls = this.calls.project();
+        *calls.waiting = None;
+        if this.queue.len >= *this.max {
+            return Poll::Pending;
+        }
+        let Some(item) = ready!(calls.input.as_mut().poll_peek(cx)) else {
+            return Poll::Pending;
+        };
+        let key = this.key_of.as_mut().map(|key_of| key_of(item));
+        if let Some(item) = calls.input.take() {
+            this.queue.arrive(item, key);
+        }
+        Poll::Ready(())
+    }
+
+    /// Ready: an item is due, or has got a place in the queue for permits.
+    fn poll_due(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let calls = this.calls.project();
+        let first = this.queue.waiting.first_key_value();
+        let Some(((due, _), _)) = first.filter(|_| calls.waiting.is_none()) else {
+            this.timer.disarm();
+            return Poll::Pending;
+        };
+        let left = due.saturating_duration_since(instant());
+        if left.is_zero() {
+            *calls.waiting = Some(calls.permits.acquire_owned());
+            return Poll::Ready(());
+        }
+        this.timer.arm(left);
+        this.timer.poll_elapsed(cx)
+    }
+
+    /// What is emitted for a call that is done. `None`: it is made again.
+    fn done(
+        self: Pin<&mut Self>,
+        index: usize,
+        output: Result<O, E>,
+    ) -> Option<<Self as Stream>::Item> {
+        let this = self.project();
+        let failure = output.as_ref().err().map(this.failure_of);
+        let mut held = this.under_way.remove(&index)?;
+        let wait = if let Some(failure) = failure {
+            this.retry.after(&mut held.attempts, failure)
+        } else {
+            this.retry.succeeded(&mut held.attempts);
+            None
+        };
+        let retry_after = failure.and_then(Failure::retry_after);
+        let Some(wait) = wait else {
+            return Some(this.queue.leave(held, output, retry_after));
+        };
+        if retry_after.is_some() {
+            this.queue.lead(&mut held);
+        }
+        let from = (after(wait), held.number);
+        this.queue.waiting.insert(from, held);
+        None
+    }
+
+    /// Drops the items whose futures or functions have panicked.
+    fn drop_panicked(self: Pin<&mut Self>) {
+        let this = self.project();
+        let futures = this.calls.project().futures;
+        while this.under_way.len() > futures.len() {
+            let mut numbers = this.under_way.keys().copied();
+            let panicked = numbers.find(|index| !futures.has(*index));
+            let held = panicked.and_then(|index| this.under_way.remove(&index));
+            held.map(|held| this.queue.leave(held, (), None));
+        }
+    }
+}
+
+impl<S, F, Fut, C, O, E> Stream for Retried<S, F, Fut, C>
+where
+    S: Stream<Item: Clone>,
+    F: FnMut(S::Item) -> Fut,
+    Fut: Future<Output = Result<O, E>>,
+    C: FnMut(&E) -> Failure,
+{
+    type Item = Tried<S::Item, Result<O, E>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.as_mut().drop_panicked();
+        let mut taken = 0;
+        loop {
+            while self.as_mut().poll_start(cx).is_ready() {
+                ready!(poll_taken(&mut taken, cx));
+            }
+            let futures = self.as_mut().project().calls.project().futures;
+            if let Poll::Ready((index, output)) = futures.poll_done(cx) {
+                if let Some(done) = self.as_mut().done(index, output) {
+                    return Poll::Ready(Some(done));
+                }
+            } else if self.is_terminated() {
+                return Poll::Ready(None);
+            } else {
+                ready!(self.as_mut().poll_due(cx));
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        with_held(self.calls.input.size_hint(), self.queue.len)
+    }
+}
+
+impl<S: Stream, F, Fut, C> FusedStream for Retried<S, F, Fut, C>
+where
+    Self: Stream,
+{
+    fn is_terminated(&self) -> bool {
+        self.calls.input.is_terminated() && self.queue.len == 0
+    }
+}
+
+/// Does not print items and futures: they may be secret, and they may be large.
+impl<S: Stream + fmt::Debug, F, Fut, C> fmt::Debug for Retried<S, F, Fut, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retried")
+            .field("calls", &self.calls)
+            .field("retry", &self.retry)
+            .field("held", &self.queue.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The items held, without those under way.
+struct Queue<T> {
+    /// Whether the first item of each key leads.
+    is_ordered: bool,
+    /// By the instant from which they may be called, and by number.
+    waiting: BTreeMap<(Instant, u64), Held<T>>,
+    /// For each key with an item that leads, the others that have come to their turn, by number.
+    behind: HashMap<u64, BTreeMap<u64, Held<T>>>,
+    /// Those under way too.
+    len: usize,
+    arrived: u64,
+}
+
+struct Held<T> {
+    number: u64,
+    key: Option<u64>,
+    /// The others of its key wait until it leaves.
+    leads: bool,
+    item: T,
+    attempts: Attempts,
+}
+
+impl<T> Queue<T> {
+    fn arrive(&mut self, item: T, key: Option<u64>) {
+        let mut held = Held {
+            number: self.arrived,
+            key,
+            leads: false,
+            item,
+            attempts: Attempts::default(),
+        };
+        self.arrived += 1;
+        self.len += 1;
+        if self.is_ordered {
+            self.lead(&mut held);
+        }
+        self.waiting.insert((instant(), held.number), held);
+    }
+
+    /// Makes the others of its key wait behind it, unless they wait behind another.
+    fn lead(&mut self, held: &mut Held<T>) {
+        let key = held.key.filter(|key| !self.behind.contains_key(key));
+        if let Some(key) = key {
+            held.leads = true;
+            self.behind.insert(key, BTreeMap::new());
+        }
+    }
+
+    /// Whether the first item may be called.
+    fn is_due(&mut self) -> bool {
+        let now = instant();
+        while let Some(first) = self.waiting.first_entry() {
+            let (held, (from, number)) = (first.get(), *first.key());
+            let key = held.key.filter(|_| from <= now && !held.leads);
+            let Some(behind) = key.and_then(|key| self.behind.get_mut(&key)) else {
+                return from <= now;
+            };
+            behind.insert(number, first.remove());
+        }
+        false
+    }
+
+    /// The item leaves, and the next of its key may be called after `hold`.
+    fn leave<R>(&mut self, gone: Held<T>, outcome: R, hold: Option<Duration>) -> Tried<T, R> {
+        self.len -= 1;
+        let key = gone.key.filter(|_| gone.leads);
+        if let Some((key, mut behind)) = key.and_then(|key| self.behind.remove_entry(&key)) {
+            let from = after(hold.unwrap_or_default());
+            if !self.is_ordered && hold.is_none() {
+                let free = behind.into_iter().map(|(n, next)| ((from, n), next));
+                self.waiting.extend(free);
+            } else if let Some((number, mut next)) = behind.pop_first() {
+                next.leads = true;
+                self.waiting.insert((from, number), next);
+                self.behind.insert(key, behind);
+            }
+        }
+        Tried {
+            item: gone.item,
+            outcome,
+            attempts: gone.attempts,
+        }
+    }
+}
+
+fn after(wait: Duration) -> Instant {
+    instant() + wait.min(FAR_AHEAD)
+}
+
+/// An item whose calls are over.
+#[non_exhaustive]
+pub struct Tried<T, R> {
+    /// The item.
+    pub item: T,
+    /// The result of its last call.
+    pub outcome: R,
+    /// All of its calls, and why there are no more.
+    pub attempts: Attempts,
+}
+
+/// Does not print the item and the outcome: they may be secret, and they may be large.
+impl<T, R> fmt::Debug for Tried<T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tried")
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
+}
