@@ -4,7 +4,7 @@ use core::hash::Hash;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
 use futures_core::Stream;
@@ -35,7 +35,7 @@ pin_project! {
     /// # let retry = Retry::new(RetryBudget::new(1, Share::NONE)).with_backoff(wait..=wait);
     /// # let retried = |s: marble::Source| {
     /// #     let sent = s.concurrent(Permits::new(9), send).retry(retry, |()| Failure::Transient, 9);
-    /// #     sent.map(|sent| sent.map(|sent| sent.item))
+    /// #     sent.map(|sent| sent.outcome.map(|()| sent.item))
     /// # };
     /// // B and D fail once; one retry, after three ticks; X is given up
     /// let input  = "a B c D - - |";
@@ -46,13 +46,13 @@ pin_project! {
     ///
     #[doc = include_str!("marbles/retry.svg")]
     ///
-    /// * **Emits** `Ok` with an item, the output of its call, and its [`Attempts`], in order of completion.
+    /// * **Emits** each item with the result of its last call and its [`Attempts`], as [`Tried`], in order of completion.
     /// * **Waits** on the calls, as [`Concurrent`] does; on the first item that is due; and on the input, while no item is due and there
     ///   is room. An item that is due goes before the input, the one that is due longest first. It takes its permit anew, and holds
     ///   none while it waits.
     /// * **Ends** when the input has ended and all items held have left.
-    /// * **Fails** with `Err` for an item that is given up: its error is final, it has no attempts left, or the budget holds no retry. It
-    ///   contains the item, its last error, and in its `Attempts` why. The stream goes on after it.
+    /// * **Fails** never. The result is an error if the item is given up: the error is final, the item has no attempts left, or the
+    ///   budget holds no retry. The `Attempts` [say why](Attempts::given_up).
     /// * **Holds** at most `held` items, those under way included, which `size_hint` counts and [`into_parts`](Self::into_parts) returns in
     ///   order of arrival. It says which were [under way](Attempts::is_under_way): their futures are dropped. A key is remembered while
     ///   items of it are held.
@@ -71,9 +71,10 @@ pin_project! {
         calls: Concurrent<S, F, Fut>,
         retry: Retry,
         failure_of: C,
-        key_of: Option<KeyOf<S::Item>>,
+        // The hash of a key. Keys of one hash are one key.
+        key_of: Option<Box<dyn FnMut(&S::Item) -> u64 + Send + Sync>>,
         max: usize,
-        queue: Queue<S::Item>,
+        lanes: Lanes<S::Item>,
         // By the number of the future.
         under_way: HashMap<usize, Held<S::Item>>,
         // Armed for the first item that waits.
@@ -118,10 +119,10 @@ impl<S: Stream, F, Fut: Future<Output = Result<O, E>>, O, E> Concurrent<S, F, Fu
     ///
     /// let messages = futures::stream::iter(["a", "b", "c"]);
     /// let mut sent = messages.concurrent(Permits::new(20), send).retry(retry, failure_of, 1_000);
-    /// while let Some(result) = sent.next().await {
-    ///     match result {
-    ///         Ok(sent) => println!("{}: sent with call {}", sent.item, sent.attempts.calls),
-    ///         Err(lost) => println!("{}: {}, {:?}", lost.item, lost.outcome, lost.attempts.given_up),
+    /// while let Some(sent) = sent.next().await {
+    ///     match sent.outcome {
+    ///         Ok(_) => println!("{}: sent with call {}", sent.item, sent.attempts.calls),
+    ///         Err(status) => println!("{}: {status}, {:?}", sent.item, sent.attempts.given_up),
     ///     }
     /// }
     /// assert_eq!(start.elapsed(), Duration::from_millis(2_100)); // b was refused after 100 ms
@@ -166,10 +167,10 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
             failure_of,
             key_of: None,
             max: held,
-            queue: Queue {
+            lanes: Lanes {
                 is_ordered: false,
-                waiting: BTreeMap::new(),
-                behind: HashMap::new(),
+                by_key: HashMap::new(),
+                due: BTreeSet::new(),
                 len: 0,
                 arrived: 0,
             },
@@ -180,8 +181,7 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
 
     /// A `Retry-After` holds all items of the same key, and other keys go on. (Without a key it holds the item alone.)
     ///
-    /// The item that was refused is called when it is over, and the others of its key when that item is delivered or given up. So a
-    /// provider that still refuses sees one call. If an item is given up for a `Retry-After`, the next one that waits behind it is held.
+    /// When it is over, they are called in order of arrival, as many at once as there are permits.
     ///
     /// Keys are told apart by a hash of 64 bits with a secret. Keys of one hash wait for each other.
     pub fn held_by_key<K: Hash>(
@@ -217,7 +217,7 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
     ///     .concurrent(Permits::new(20), send)
     ///     .retry(retry, |_| Failure::Transient, 1_000)
     ///     .ordered_by_key(|(user, _)| *user);
-    /// let order: Vec<_> = sent.map(|sent| sent.unwrap().outcome).collect().await;
+    /// let order: Vec<_> = sent.map(|sent| sent.outcome.unwrap()).collect().await;
     /// assert_eq!(order, [3, 1, 2]);
     /// # }
     /// ```
@@ -226,16 +226,15 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
         key_of: impl FnMut(&S::Item) -> K + Send + Sync + 'static,
     ) -> Self {
         let mut ordered = self.held_by_key(key_of);
-        ordered.queue.is_ordered = true;
+        ordered.lanes.is_ordered = true;
         ordered
     }
 
     /// The input, and the items held with their calls, in order of arrival. The futures are dropped.
     pub fn into_parts(self) -> (S, Vec<(S::Item, Attempts)>) {
         let (stream, last) = self.calls.input.into_parts();
-        let behind = self.queue.behind.into_values();
-        let waiting = self.queue.waiting.into_values();
-        let waiting = waiting.chain(behind.flat_map(BTreeMap::into_values));
+        let lanes = self.lanes.by_key.into_values();
+        let waiting = lanes.flat_map(|lane| lane.waiting.into_values());
         let under_way = self.under_way.into_values().map(|mut held| {
             held.attempts.is_under_way = true;
             held
@@ -258,20 +257,21 @@ where
     /// Begins one call, or takes one item from the input.
     fn poll_start(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        if this.queue.is_due() {
+        let due = this.lanes.due.first().copied();
+        if let Some((_, lane)) = due.filter(|(due, _)| *due <= instant()) {
             let permit = ready!(this.calls.as_mut().poll_permit(cx));
             let calls = this.calls.project();
             *calls.waiting = None;
-            if let Some(first) = this.queue.waiting.first_entry() {
-                let future = (calls.start)(first.get().item.clone());
+            let future = this.lanes.first(lane).map(calls.start);
+            if let (Some(future), Some(held)) = (future, this.lanes.begin(lane)) {
                 let index = calls.futures.push(future, permit);
-                this.under_way.insert(index, first.remove());
+                this.under_way.insert(index, held);
             }
             return Poll::Ready(());
         }
         let mut calls = this.calls.project();
         *calls.waiting = None;
-        if this.queue.len >= *this.max {
+        if this.lanes.len >= *this.max {
             return Poll::Pending;
         }
         let Some(item) = ready!(calls.input.as_mut().poll_peek(cx)) else {
@@ -279,7 +279,7 @@ where
         };
         let key = this.key_of.as_mut().map(|key_of| key_of(item));
         if let Some(item) = calls.input.take() {
-            this.queue.arrive(item, key);
+            this.lanes.arrive(item, key);
         }
         Poll::Ready(())
     }
@@ -288,8 +288,8 @@ where
     fn poll_due(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let calls = this.calls.project();
-        let first = this.queue.waiting.first_key_value();
-        let Some(((due, _), _)) = first.filter(|_| calls.waiting.is_none()) else {
+        let first = this.lanes.due.first();
+        let Some((due, _)) = first.filter(|_| calls.waiting.is_none()) else {
             this.timer.disarm();
             return Poll::Pending;
         };
@@ -309,27 +309,21 @@ where
         output: Result<O, E>,
     ) -> Option<<Self as Stream>::Item> {
         let this = self.project();
-        let (error, failure) = match output {
-            Ok(output) => {
-                let mut held = this.under_way.remove(&index)?;
-                this.retry.succeeded(&mut held.attempts);
-                return Some(Ok(this.queue.leave(held, output, None)));
-            }
-            Err(error) => {
-                let failure = (this.failure_of)(&error);
-                (error, failure)
-            }
-        };
+        let failure = output.as_ref().err().map(this.failure_of);
         let mut held = this.under_way.remove(&index)?;
-        let retry_after = failure.retry_after();
-        let Some(wait) = this.retry.after(&mut held.attempts, failure) else {
-            return Some(Err(this.queue.leave(held, error, retry_after)));
+        let wait = if let Some(failure) = failure {
+            this.retry.after(&mut held.attempts, failure)
+        } else {
+            this.retry.succeeded(&mut held.attempts);
+            None
         };
-        if retry_after.is_some() {
-            this.queue.lead(&mut held);
-        }
-        this.queue.waiting.insert((after(wait), held.number), held);
-        None
+        let retry_after = failure.and_then(Failure::retry_after);
+        let gone = this.lanes.end(held, retry_after, wait)?;
+        Some(Tried {
+            item: gone.item,
+            outcome: output,
+            attempts: gone.attempts,
+        })
     }
 
     /// Drops the items whose futures or functions have panicked.
@@ -340,7 +334,7 @@ where
             let mut numbers = this.under_way.keys().copied();
             let panicked = numbers.find(|index| !futures.has(*index));
             let held = panicked.and_then(|index| this.under_way.remove(&index));
-            held.map(|held| this.queue.leave(held, (), None));
+            held.map(|held| this.lanes.end(held, None, None));
         }
     }
 }
@@ -352,7 +346,7 @@ where
     Fut: Future<Output = Result<O, E>>,
     C: FnMut(&E) -> Failure,
 {
-    type Item = Result<Tried<S::Item, O>, Tried<S::Item, E>>;
+    type Item = Tried<S::Item, Result<O, E>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.as_mut().drop_panicked();
@@ -375,7 +369,7 @@ where
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        with_held(self.calls.input.size_hint(), self.queue.len)
+        with_held(self.calls.input.size_hint(), self.lanes.len)
     }
 }
 
@@ -384,7 +378,7 @@ where
     Self: Stream,
 {
     fn is_terminated(&self) -> bool {
-        self.calls.input.is_terminated() && self.queue.len == 0
+        self.calls.input.is_terminated() && self.lanes.len == 0
     }
 }
 
@@ -394,109 +388,130 @@ impl<S: Stream + fmt::Debug, F, Fut, C> fmt::Debug for Retried<S, F, Fut, C> {
         f.debug_struct("Retried")
             .field("calls", &self.calls)
             .field("retry", &self.retry)
-            .field("held", &self.queue.len)
+            .field("held", &self.lanes.len)
             .finish_non_exhaustive()
     }
 }
 
-/// The hash of a key. Two keys of one hash are one key: they wait for each other.
-type KeyOf<T> = Box<dyn FnMut(&T) -> u64 + Send + Sync>;
-
-/// The items held, without those under way.
-struct Queue<T> {
-    /// Whether the first item of each key leads.
+/// The items that wait, each in the lane of its key. An item without a key has a lane of its own.
+struct Lanes<T> {
+    /// Whether a lane has one call at a time.
     is_ordered: bool,
-    /// By the instant from which they may be called, and by number.
-    waiting: BTreeMap<(Instant, u64), Held<T>>,
-    /// For each key with an item that leads, the others that have come to their turn, by number.
-    behind: HashMap<u64, BTreeMap<u64, Held<T>>>,
-    /// Those under way too.
+    by_key: HashMap<u64, Lane<T>>,
+    /// When the first item of each lane may be called.
+    due: BTreeSet<(Instant, u64)>,
+    /// How many items there are, those under way too.
     len: usize,
     arrived: u64,
 }
 
-struct Held<T> {
-    number: u64,
-    key: Option<u64>,
-    /// The others of its key wait until it leaves.
-    leads: bool,
-    item: T,
-    attempts: Attempts,
+struct Lane<T> {
+    held_until: Instant,
+    under_way: usize,
+    /// By the instant of their arrival, or of their retry if that does not hold the lane; and by number.
+    waiting: BTreeMap<(Instant, u64), Held<T>>,
 }
 
-impl<T> Queue<T> {
+struct Held<T> {
+    item: T,
+    attempts: Attempts,
+    lane: u64,
+    number: u64,
+    arrived_at: Instant,
+}
+
+impl<T: Clone> Lanes<T> {
     fn arrive(&mut self, item: T, key: Option<u64>) {
-        let mut held = Held {
-            number: self.arrived,
-            key,
-            leads: false,
+        let (number, arrived_at) = (self.arrived, instant());
+        let held = Held {
             item,
             attempts: Attempts::default(),
+            lane: key.unwrap_or(number),
+            number,
+            arrived_at,
         };
         self.arrived += 1;
         self.len += 1;
-        if self.is_ordered {
-            self.lead(&mut held);
-        }
-        self.waiting.insert((instant(), held.number), held);
+        self.change(held.lane, |lane| {
+            lane.waiting.insert((arrived_at, number), held);
+        });
     }
 
-    /// Makes the others of its key wait behind it, unless they wait behind another.
-    fn lead(&mut self, held: &mut Held<T>) {
-        let key = held.key.filter(|key| !self.behind.contains_key(key));
-        if let Some(key) = key {
-            held.leads = true;
-            self.behind.insert(key, BTreeMap::new());
-        }
+    /// A clone of the first item of a lane.
+    fn first(&self, lane: u64) -> Option<T> {
+        let (_, held) = self.by_key.get(&lane)?.waiting.first_key_value()?;
+        Some(held.item.clone())
     }
 
-    /// Whether the first item may be called.
-    fn is_due(&mut self) -> bool {
-        let now = instant();
-        while let Some(first) = self.waiting.first_entry() {
-            let (held, (from, number)) = (first.get(), *first.key());
-            let key = held.key.filter(|_| from <= now && !held.leads);
-            let Some(behind) = key.and_then(|key| self.behind.get_mut(&key)) else {
-                return from <= now;
-            };
-            behind.insert(number, first.remove());
-        }
-        false
+    /// The call of that item begins.
+    fn begin(&mut self, lane: u64) -> Option<Held<T>> {
+        let first = self.change(lane, |lane| {
+            lane.under_way += 1;
+            lane.waiting.pop_first()
+        });
+        first.map(|(_, held)| held)
     }
 
-    /// The item leaves, and the next of its key may be called after `hold`.
-    fn leave<R>(&mut self, gone: Held<T>, outcome: R, hold: Option<Duration>) -> Tried<T, R> {
-        self.len -= 1;
-        let key = gone.key.filter(|_| gone.leads);
-        if let Some((key, mut behind)) = key.and_then(|key| self.behind.remove_entry(&key)) {
-            let from = after(hold.unwrap_or_default());
-            if !self.is_ordered && hold.is_none() {
-                let free = behind.into_iter().map(|(n, next)| ((from, n), next));
-                self.waiting.extend(free);
-            } else if let Some((number, mut next)) = behind.pop_first() {
-                next.leads = true;
-                self.waiting.insert((from, number), next);
-                self.behind.insert(key, behind);
+    /// A call has ended. Its item waits for another, or is returned.
+    fn end(
+        &mut self,
+        held: Held<T>,
+        retry_after: Option<Duration>,
+        wait: Option<Duration>,
+    ) -> Option<Held<T>> {
+        let holds_lane = self.is_ordered || retry_after.is_some();
+        let from = instant() + wait.or(retry_after).unwrap_or_default().min(FAR_AHEAD);
+        self.len -= usize::from(wait.is_none());
+        self.change(held.lane, |lane| {
+            lane.under_way -= 1;
+            let mut place = (from, held.number);
+            if holds_lane {
+                lane.held_until = lane.held_until.max(from);
+                place.0 = held.arrived_at;
             }
+            if wait.is_none() {
+                return Some(held);
+            }
+            lane.waiting.insert(place, held)
+        })
+    }
+
+    /// Changes a lane, and finds when its first item may be called.
+    fn change<R>(&mut self, id: u64, change: impl FnOnce(&mut Lane<T>) -> R) -> R {
+        let is_ordered = self.is_ordered;
+        let lane = self.by_key.entry(id).or_insert_with(|| Lane {
+            held_until: instant(),
+            under_way: 0,
+            waiting: BTreeMap::new(),
+        });
+        if let Some(due) = lane.due(is_ordered) {
+            self.due.remove(&(due, id));
         }
-        Tried {
-            item: gone.item,
-            outcome,
-            attempts: gone.attempts,
+        let changed = change(lane);
+        if let Some(due) = lane.due(is_ordered) {
+            self.due.insert((due, id));
+        } else if lane.under_way == 0 {
+            self.by_key.remove(&id);
         }
+        changed
     }
 }
 
-fn after(wait: Duration) -> Instant {
-    instant() + wait.min(FAR_AHEAD)
+impl<T> Lane<T> {
+    /// When its first item may be called; `None` if none waits, or if that waits for the end of a call.
+    fn due(&self, is_ordered: bool) -> Option<Instant> {
+        let ((from, _), _) = self.waiting.first_key_value()?;
+        let is_free = !is_ordered || self.under_way == 0;
+        is_free.then(|| self.held_until.max(*from))
+    }
 }
 
-/// An item that was called, and how that ended: with the output of its call, or with the error of the last one.
+/// An item whose calls are over.
 #[non_exhaustive]
 pub struct Tried<T, R> {
     /// The item.
     pub item: T,
-    /// The output or the error.
+    /// The result of its last call.
     pub outcome: R,
     /// All of its calls, and why there are no more.
     pub attempts: Attempts,
