@@ -49,7 +49,7 @@ pin_project! {
     /// cool-down never more than the limit of arrivals in any window, if each future makes one request.
     ///
     /// A future that retries makes a second request under one permit. A future that acquires another of the same permits while
-    /// it holds its own may wait for itself. So put retries into a loop that takes a permit for each attempt.
+    /// it holds its own may wait for itself. [`retry`](Self::retry) takes a permit for each attempt, and bounds the retries.
     ///
     /// # With a rate
     ///

@@ -11,6 +11,7 @@
 //! | the same, of a limiter that may fail | [`try_pace`](PaceStreamExt::try_pace), [`try_pace_by_key`](PaceStreamExt::try_pace_by_key) | [`TryPace`], [`TryPaceByKey`] |
 //! | is emitted with all that has come meanwhile | [`pace_batches`](PaceStreamExt::pace_batches) | [`PaceBatches`] |
 //! | waits until fewer futures run | [`concurrent`](PaceStreamExt::concurrent) | [`Concurrent`] |
+//! | the same, and is called again if that failed | [`retry`](Concurrent::retry) | [`Retried`] |
 //! | becomes an error with the item in it | [`enforce`](PaceStreamExt::enforce) | [`Enforce`] |
 //! | is dropped and counted | [`shed`](PaceStreamExt::shed), [`shed_by`](PaceStreamExt::shed_by) | [`Shed`], [`ShedBy`] |
 //! | is replaced by what comes later | [`debounce`](PaceStreamExt::debounce), [`sample`](PaceStreamExt::sample) | [`Debounce`], [`Sample`] |

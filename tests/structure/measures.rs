@@ -29,8 +29,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(24_455, 24_160),
-        types: at_most(361, 361),
+        lines: at_most(24_974, 24_160),
+        types: at_most(372, 372),
     },
     Crate {
         name: "paceline-redis",
@@ -41,8 +41,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline-tower",
         folder: "crates/paceline-tower/src",
-        lines: at_most(3_120, 3_120),
-        types: at_most(77, 77),
+        lines: at_most(3_181, 3_181),
+        types: at_most(78, 78),
     },
 ];
 

@@ -138,8 +138,8 @@
 //! # What it leaves to others
 //!
 //! * There is no queue in front of `call`, as `tower::buffer` is one. The requests that wait are the futures of your callers.
-//! * It does not retry. [`retry_in`](Error::retry_in) says when to. A layer that retries belongs outside of a [`PaceLayer`], so that
-//!   each attempt waits for the limit.
+//! * It has no layer that retries: `tower` has one. With feature `retry`, `RetryPolicy` is a policy for it with a budget. It belongs
+//!   outside of a [`PaceLayer`], so that each attempt waits for the limit. [`retry_in`](Error::retry_in) says when to come again.
 //! * It does not read the address of the client by itself: the key function does. Only [`FeedbackLayer`] reads the clock of the
 //!   machine, for dates in a response.
 
@@ -160,6 +160,8 @@ mod layer;
 mod pace;
 mod problem;
 mod refusal;
+#[cfg(feature = "retry")]
+mod retry;
 mod shed;
 mod terms;
 mod text;
@@ -179,6 +181,8 @@ pub use layer::{LimitLayer, Limited};
 pub use pace::PaceLayer;
 pub use problem::{Problem, ProblemFormat};
 pub use refusal::Refusal;
+#[cfg(feature = "retry")]
+pub use retry::RetryPolicy;
 pub use shed::{ShedLayer, http_class};
 pub use terms::{BadKey, For, OnMissingKey};
 

@@ -105,7 +105,7 @@ async fn an_item_whose_function_panics_is_kept_and_comes_with_the_next_poll() {
             let sent = sent.retry(retry, |()| Failure::Final, 9);
             sent.ordered_by_key(move |item| key_of(item))
         },
-        |sent| vec![sent.unwrap().item],
+        |sent| vec![sent.item],
         |adapter| {
             let (input, held) = adapter.into_parts();
             (

@@ -243,19 +243,19 @@ async fn retry() {
     for (n, room, is_ordered) in [(1, 1, true), (2, 3, true), (2, 5, false), (100, 100, true)] {
         let build = move |input: Input| {
             let mut failed = BTreeSet::new();
-            let send = move |item: u32| {
+            let request = move |item: u32| {
                 let fails = item % 5 == 4 || item % 3 == 1 && failed.insert(item);
                 let done = work(item).map(move |_| if fails { Err(()) } else { Ok(()) });
                 Box::pin(done)
             };
             let retry = Retry::new(RetryBudget::new(u32::MAX, Share::FULL));
             let retry = retry.with_backoff(D..=D).with_attempts(2);
-            let calls = input.concurrent(Permits::new(n), send);
+            let calls = input.concurrent(Permits::new(n), request);
             let mut sent = calls.retry(retry, |()| Failure::Transient, room);
             if is_ordered {
                 sent = sent.ordered_by_key(|item| item % 3);
             }
-            sent.map(|sent| sent.map_or_else(|lost| lost.item, |sent| sent.item))
+            sent.map(|sent| sent.item)
         };
         let subject = adapter(build, |items| {
             let (input, held) = items.into_inner().into_parts();
@@ -297,7 +297,7 @@ async fn inputs_need_not_be_unpin() {
         let calls = input.concurrent(Permits::new(2), |item| work(item).map(Ok::<_, ()>));
         let retry = Retry::new(RetryBudget::new(1, Share::NONE));
         let sent = calls.retry(retry, |()| Failure::Final, 3);
-        sent.map(|sent| sent.map_or_else(|lost| lost.item, |sent| sent.item))
+        sent.map(|sent| sent.item)
     })
     .await;
 }

@@ -18,6 +18,8 @@ mod pace;
 mod problem;
 #[path = "../../../../tests/it/concurrency/recorded.rs"]
 mod recorded;
+#[cfg(feature = "retry")]
+mod retry;
 mod shed;
 mod timed;
 mod vectors;

@@ -75,6 +75,8 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<Proxies>();
     shown::<ClientIp>();
     free::<Problem>();
+    #[cfg(feature = "retry")]
+    free::<paceline_tower::RetryPolicy<fn(&u8)>>();
     free::<ProblemFormat>();
     value::<OnMissingKey<u8>>();
     value::<Failures>();
