@@ -222,10 +222,10 @@ impl<P: Policy> LimitState<P> {
         let now = self.now(true);
         let by = deadline.map(|deadline| self.deadline(deadline, cost).1);
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        let open_at = if let Some(place) = waiters.ticket_by_deadline(now, by) {
+        let open_at = if let Some(order) = waiters.order_by_deadline(now, by) {
             let mut ahead = Ahead::new(state.clone(), self.hold, now);
             let queued = waiters.costs_from(Ticket::default()).take(SHORT);
-            for (_, cost, deadline) in queued.take_while(|(ticket, ..)| *ticket < place) {
+            for (_, cost, deadline) in queued.take_while(|(ticket, ..)| ticket.order <= order) {
                 ahead.pass(&self.policy, cost, deadline);
             }
             ahead.open_at(&self.policy, now, cost)

@@ -388,11 +388,9 @@ impl<R: Resource> Queue<R> {
             }
             return;
         }
-        let deadline = caller.deadline;
-        let deadline = deadline.map(|deadline| self.resource.deadline(deadline, cost));
-        let waiter = Waiter {
+        let mut waiter = Waiter {
             cost,
-            deadline: deadline.map_or(Tick::MAX, |(deadline, _)| deadline),
+            deadline: Tick::MAX,
             waker: caller.waker.clone(),
             home: sleeps_until.map_or_else(|| home(caller), |_| None),
             wakes_at: sleeps_until.unwrap_or(Tick::MAX),
@@ -403,10 +401,13 @@ impl<R: Resource> Queue<R> {
             ticket
         } else {
             self.resource.on_queued();
-            let by = deadline.map(|(_, by)| by);
-            let by = by.and_then(|by| self.waiters.ticket_by_deadline(now, Some(by)));
-            let ticket = self.ticket(now, caller.priority, caller.flow);
-            let ticket = by.unwrap_or(ticket);
+            let mut ticket = self.ticket(now, caller.priority, caller.flow);
+            if let Some(deadline) = caller.deadline {
+                let (deadline, by) = self.resource.deadline(deadline, cost);
+                waiter.deadline = deadline;
+                let order = self.waiters.order_by_deadline(now, Some(by));
+                ticket.order = order.unwrap_or(ticket.order);
+            }
             self.waiters.join(ticket, waiter, caller.flow);
             ticket
         };

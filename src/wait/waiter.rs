@@ -8,7 +8,7 @@ use crate::time::{Resolution, Tick};
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Ticket {
     /// The time of arrival and what its class adds, or the deadline.
-    order: Tick,
+    pub(crate) order: Tick,
     /// How many requests came before.
     pub(super) number: u64,
     /// The flow in which it waits, if the queue has flows.

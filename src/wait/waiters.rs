@@ -190,12 +190,12 @@ impl Waiters {
         Ticket::new(order, self.next, 0)
     }
 
-    /// If requests are ordered by deadline: the ticket of the next waiter, which joins `now` and is ordered `by` then if it has one.
-    pub(crate) fn ticket_by_deadline(&self, now: Tick, by: Option<Tick>) -> Option<Ticket> {
+    /// If requests are ordered by deadline: the order of one that joins `now`, and is ordered `by` then if it has one.
+    #[inline]
+    pub(crate) fn order_by_deadline(&self, now: Tick, by: Option<Tick>) -> Option<Tick> {
         let usual = self.arrived.max(now).after(self.usual?);
         // Those that came before there were deadlines are first.
-        let order = Ageing::DEFAULT.order(by.unwrap_or(usual), Priority::Normal);
-        Some(Ticket::new(order, self.next, 0))
+        Some(Ageing::DEFAULT.order(by.unwrap_or(usual), Priority::Normal))
     }
 
     #[inline]
@@ -254,9 +254,9 @@ impl Waiters {
         self.arrived = self.arrived.max(now);
         let ageing = self.ageing.unwrap_or(Ageing::DEFAULT);
         let flow = flow.unwrap_or(Flow::OF_NO_KEY).in_class(priority);
-        let order = ageing.order(self.arrived, priority);
-        let ticket = self.ticket_by_deadline(now, None);
-        let ticket = ticket.unwrap_or_else(|| Ticket::new(order, self.next, flow));
+        let order = self.order_by_deadline(now, None);
+        let order = order.unwrap_or_else(|| ageing.order(self.arrived, priority));
+        let ticket = Ticket::new(order, self.next, flow);
         self.next += 1;
         ticket
     }
