@@ -1,6 +1,7 @@
 use core::fmt;
 use core::future::Future;
 use core::hash::Hash;
+use core::mem;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
@@ -55,7 +56,7 @@ pin_project! {
     ///   budget holds no retry. The `Attempts` [say why](Attempts::given_up).
     /// * **Holds** at most `held` items, those under way included, which `size_hint` counts and [`into_parts`](Self::into_parts) returns in
     ///   order of arrival. It says which were [under way](Attempts::is_under_way): their futures are dropped. A key is remembered while
-    ///   items of it are held.
+    ///   items of it are held, or a `Retry-After` holds it.
     /// * **Cancel safety**: dropping `next()` loses nothing; the items and the calls stay. An item whose future panics, or the function of
     ///   whose error, is dropped, and its key goes on. The function of the key, and the one that starts the call, are called again after
     ///   a panic.
@@ -171,6 +172,7 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
                 is_ordered: false,
                 by_key: HashMap::new(),
                 due: BTreeSet::new(),
+                empty: BTreeSet::new(),
                 len: 0,
                 arrived: 0,
             },
@@ -400,6 +402,8 @@ struct Lanes<T> {
     by_key: HashMap<u64, Lane<T>>,
     /// When the first item of each lane may be called.
     due: BTreeSet<(Instant, u64)>,
+    /// Until when a `Retry-After` holds lanes that were left without an item.
+    empty: BTreeSet<(Instant, u64)>,
     /// How many items there are, those under way too.
     len: usize,
     arrived: u64,
@@ -432,6 +436,10 @@ impl<T: Clone> Lanes<T> {
         };
         self.arrived += 1;
         self.len += 1;
+        let still_held = self.empty.split_off(&(arrived_at, u64::MAX));
+        for (_, lane) in mem::replace(&mut self.empty, still_held) {
+            self.change(lane, |_| ());
+        }
         self.change(held.lane, |lane| {
             lane.waiting.insert((arrived_at, number), held);
         });
@@ -490,8 +498,12 @@ impl<T: Clone> Lanes<T> {
         let changed = change(lane);
         if let Some(due) = lane.due(is_ordered) {
             self.due.insert((due, id));
-        } else if lane.under_way == 0 {
-            self.by_key.remove(&id);
+        } else if lane.under_way == 0 && lane.waiting.is_empty() {
+            if lane.held_until > instant() {
+                self.empty.insert((lane.held_until, id));
+            } else {
+                self.by_key.remove(&id);
+            }
         }
         changed
     }

@@ -302,6 +302,30 @@ async fn a_retry_after_holds_the_items_of_its_key_and_the_others_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn when_the_last_item_of_a_key_is_given_up_for_a_retry_after_the_key_stays_held() {
+    for is_ordered in [true, false] {
+        let provider = Provider::default();
+        let messages = [
+            message(1, 1, &[refused(300)]),
+            message(1, 2, &[]),
+            message(2, 3, &[]),
+            message(1, 4, &[]),
+        ];
+        let no_retry = Retry::new(RetryBudget::new(0, Share::NONE));
+        let sent = arriving([0, 100, 100, 500].into_iter().zip(messages), 500)
+            .concurrent(Permits::new(9), provider.send())
+            .retry(no_retry, failure_of, 9);
+        let sent = if is_ordered {
+            sent.ordered_by_key(|message| message.key)
+        } else {
+            sent.held_by_key(|message| message.key)
+        };
+        assert_eq!(sent.count().await, 4);
+        assert_eq!(provider.begun(), [(0, 1), (100, 3), (310, 2), (500, 4)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn when_an_item_is_given_up_for_a_retry_after_the_next_of_its_key_is_held() {
     for is_ordered in [true, false] {
         let provider = Provider::default();
