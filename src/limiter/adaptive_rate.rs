@@ -363,9 +363,7 @@ impl<R: RateRule, P: Policy> Control<R, P> {
         found.is_applying = true;
         Some(change)
     }
-}
 
-impl<R, P: Policy> Control<R, P> {
     fn lock(&self) -> MutexGuard<'_, Found<R>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -383,9 +381,9 @@ impl<R: RateRule + Send, P: Policy<State: Send> + Send + Sync> Report for Contro
 }
 
 /// Another thread may apply when it is dropped, also by a panic of an observer.
-struct Applying<'a, R, P: Policy>(&'a Control<R, P>);
+struct Applying<'a, R: RateRule, P: Policy>(&'a Control<R, P>);
 
-impl<R, P: Policy> Drop for Applying<'_, R, P> {
+impl<R: RateRule, P: Policy> Drop for Applying<'_, R, P> {
     fn drop(&mut self) {
         self.0.lock().is_applying = false;
     }

@@ -39,11 +39,7 @@ pub(super) fn acquire<L: Limiter>(
             Poll::Ready(Ok(Decision::Wait { retry_in })) => retry_in,
             Poll::Pending => LOOKS_AGAIN_AFTER,
         };
-        let left = if within == Duration::MAX {
-            within
-        } else {
-            end.since(clock.now())
-        };
+        let left = end.since(clock.now());
         if left.is_zero() {
             limiter.give_up();
             let least_wait = limiter.least_wait(cost);

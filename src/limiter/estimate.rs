@@ -87,7 +87,7 @@ impl<S: Clone> QueueEstimate<S> {
         }
     }
 
-    /// When one more request of `cost` could pass behind the queued ones, at the earliest.
+    /// When one more request of `cost` could pass behind the queued ones, at the earliest. `None` while nothing is known of them.
     pub(super) fn open_at<P: Policy<State = S>>(
         &mut self,
         policy: &P,
@@ -96,7 +96,7 @@ impl<S: Clone> QueueEstimate<S> {
         now: Tick,
         cost: u32,
         waiters: &Waiters,
-    ) -> Tick {
+    ) -> Option<Tick> {
         let len = waiters.len();
         if len <= SHORT || waiters.changes().wrapping_sub(self.changes) >= len {
             self.changes = waiters.changes();
@@ -106,27 +106,12 @@ impl<S: Clone> QueueEstimate<S> {
                 reorders: waiters.reorders(),
             });
         }
-        let tail = self.tail.take();
-        self.tail = tail.filter(|tail| tail.reorders == waiters.reorders());
-        let Some(tail) = &mut self.tail else {
-            let from = now.max(hold.until(cost));
-            return from.after(
-                policy
-                    .peek(state, from, cost)
-                    .retry_in()
-                    .unwrap_or_default(),
-            );
-        };
-        tail.simulate(policy, waiters);
-        tail.ahead.open_at(policy, now, cost)
-    }
-}
-
-impl<S> Tail<S> {
-    fn simulate<P: Policy<State = S>>(&mut self, policy: &P, waiters: &Waiters) {
-        for (_, cost, by) in waiters.costs_from(self.next) {
-            self.ahead.pass(policy, cost, by);
+        let tail = self.tail.as_mut();
+        let tail = tail.filter(|tail| tail.reorders == waiters.reorders())?;
+        for (_, cost, by) in waiters.costs_from(tail.next) {
+            tail.ahead.pass(policy, cost, by);
         }
-        self.next = waiters.next_ticket();
+        tail.next = waiters.next_ticket();
+        Some(tail.ahead.open_at(policy, now, cost))
     }
 }

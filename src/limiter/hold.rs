@@ -11,7 +11,7 @@ pub(super) struct Hold {
     remaining: u32,
     reset_at: Tick,
     /// Whether the reset is a guess: other numbers may be set before.
-    is_guess: bool,
+    pub(super) is_guess: bool,
     /// How many of them a request takes at most: 1 where the policy counts requests.
     most: u32,
 }
@@ -51,17 +51,6 @@ impl Hold {
         self.remaining = remaining;
         self.reset_at = now.after(reset_in);
         self.is_guess = false;
-    }
-
-    /// Lets one request pass until other numbers are set, or `patience` is over.
-    pub(super) const fn let_one_pass(&mut self, now: Tick, patience: Duration) {
-        self.set_remaining(now, 1, patience);
-        self.is_guess = true;
-    }
-
-    /// Whether nobody knows how long it lasts.
-    pub(super) const fn is_guess(&self) -> bool {
-        self.is_guess
     }
 
     /// Whether a request takes 1 of what remains, whatever it costs.

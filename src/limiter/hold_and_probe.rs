@@ -188,10 +188,9 @@ impl RateRule for HoldAndProbe {
         let is_used = self.usage.count(now, self.rate(now), self.grows_from());
         if is_used {
             self.hold_after_light_use(now);
-        }
-        match &mut self.phase {
-            Phase::Start { rate } if is_used => *rate = (*rate * 2.0).min(self.ceiling),
-            _ => {}
+            if let Phase::Start { rate } = &mut self.phase {
+                *rate = (*rate * 2.0).min(self.ceiling);
+            }
         }
         self.accepted.count(now, sent_at, outcome);
         let is_after_cut = self.cut_at.is_none_or(|cut_at| sent_at >= cut_at);

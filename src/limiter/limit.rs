@@ -57,7 +57,7 @@ pub(super) struct LimitState<P: Policy> {
     pub(super) policy: P,
     clock: Clock,
     state: Option<P::State>,
-    hold: Hold,
+    pub(super) hold: Hold,
     /// Of a key: whether its parameters may differ from those of a key that has none of its own.
     pub(super) is_tuned: bool,
     prefetch: Prefetch,
@@ -164,26 +164,10 @@ impl<P: Policy> LimitState<P> {
         self.resume();
     }
 
-    /// Pauses, and returns for how long: of two pauses the later end counts.
-    pub(super) fn pause_for(&mut self, now: Tick, duration: Duration) -> Duration {
-        self.hold.pause_for(now, duration)
-    }
-
     /// No more than `remaining` permits pass before `reset_in` is over.
     pub(super) fn set_remaining(&mut self, now: Tick, remaining: u32, reset_in: Duration) {
         self.hold.set_remaining(now, remaining, reset_in);
         self.hold.count_requests(self.policy.is_per_request());
-    }
-
-    /// Lets one request pass until other numbers are set, or `patience` is over. No estimate of a wait relies on that.
-    pub(super) fn let_one_pass(&mut self, now: Tick, patience: Duration) {
-        self.hold.let_one_pass(now, patience);
-        self.hold.count_requests(self.policy.is_per_request());
-    }
-
-    /// Whether nobody knows how long requests are held.
-    pub(super) const fn is_held_for_a_guess(&self) -> bool {
-        self.hold.is_guess()
     }
 
     pub(super) fn resume(&mut self) {
@@ -220,6 +204,7 @@ impl<P: Policy> LimitState<P> {
         deadline: Option<Instant>,
     ) -> Decision {
         let now = self.now(true);
+        let alone = now.after(self.peek(now, cost).retry_in().unwrap_or_default());
         let by = deadline.map(|deadline| self.deadline(deadline, cost).1);
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
         let open_at = if let Some(order) = waiters.order_by_deadline(now, by) {
@@ -230,11 +215,11 @@ impl<P: Policy> LimitState<P> {
             }
             ahead.open_at(&self.policy, now, cost)
         } else {
-            self.estimate
-                .open_at(&self.policy, state, self.hold, now, cost, waiters)
+            let (estimate, hold) = (&mut self.estimate, self.hold);
+            let open_at = estimate.open_at(&self.policy, state, hold, now, cost, waiters);
+            open_at.unwrap_or(alone)
         };
-        let alone = self.peek(now, cost).retry_in().unwrap_or_default();
-        let open_at = open_at.min(waiters.newest_first_at().max(now.after(alone)));
+        let open_at = open_at.min(waiters.newest_first_at().max(alone));
         Decision::Wait {
             retry_in: open_at.since(now).max(Duration::from_nanos(1)),
         }
@@ -249,7 +234,7 @@ impl<P: Policy> LimitState<P> {
         count: usize,
     ) -> Vec<Instant> {
         let is_in_order = waiters.newest_first_at() == Tick::MAX && !waiters.is_by_deadline();
-        if !is_in_order || self.is_held_for_a_guess() {
+        if !is_in_order || self.hold.is_guess {
             return Vec::new();
         }
         let now = self.now(true);
@@ -279,19 +264,9 @@ impl<P: Policy> LimitState<P> {
         let Some(state) = &self.state else {
             return Decision::Pass;
         };
-        let held_until = self.hold.until(cost);
-        match self.policy.peek(state, now, cost) {
-            // A pause makes every request wait, but does not hide what can never pass.
-            decision @ (Decision::Pass | Decision::Wait { .. }) if now < held_until => {
-                Decision::Wait {
-                    retry_in: decision
-                        .retry_in()
-                        .unwrap_or_default()
-                        .max(held_until.since(now)),
-                }
-            }
-            decision => decision,
-        }
+        // A pause makes every request wait, but does not hide what can never pass.
+        let held = Decision::from(self.hold.until(cost), now);
+        self.policy.peek(state, now, cost).strictest(held)
     }
 }
 

@@ -126,11 +126,8 @@ impl Usage {
     /// For how long the rate has grown since the last restart.
     pub(super) fn grown(&self, now: Tick) -> Duration {
         let since = now.since(self.since.unwrap_or(now));
-        self.grown.saturating_add(if self.grows {
-            since.min(SECOND)
-        } else {
-            Duration::ZERO
-        })
+        let most = SECOND * u32::from(self.grows);
+        self.grown.saturating_add(since.min(most))
     }
 
     pub(super) const fn restart(&mut self) {

@@ -947,8 +947,10 @@ impl<P: Policy> Shared<P> {
 
     /// Lets one request pass until other numbers are set, or `patience` is over. Nobody knows how long a wait for that is.
     pub(super) fn let_one_pass(&self, patience: Duration) {
-        self.queue
-            .update(|limit, now| limit.let_one_pass(now, patience));
+        self.queue.update(|limit, now| {
+            limit.set_remaining(now, 1, patience);
+            limit.hold.is_guess = true;
+        });
     }
 
     /// Ends every pause, and what [`set_remaining`](Self::set_remaining) has said. Waiters pass as soon as the policy allows it.
@@ -976,7 +978,7 @@ impl<P: Policy> Shared<P> {
     /// Pauses, and returns for how long.
     fn pause(&self, duration: Duration) -> Duration {
         self.queue
-            .update(|limit, now| limit.pause_for(now, duration))
+            .update(|limit, now| limit.hold.pause_for(now, duration))
     }
 }
 
@@ -1028,7 +1030,7 @@ impl<P: Policy> Limiter for Shared<P> {
 
     fn least_wait(&self, cost: u32) -> Duration {
         let wait = self.peek(cost).retry_in().unwrap_or_default();
-        let is_known = wait.is_zero() || !self.queue.with(|limit, _| limit.is_held_for_a_guess());
+        let is_known = wait.is_zero() || !self.queue.with(|limit, _| limit.hold.is_guess);
         if is_known { wait } else { Duration::ZERO }
     }
 

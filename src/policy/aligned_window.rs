@@ -133,7 +133,7 @@ impl AlignedWindow {
     pub(super) fn try_with_utc_offset(self, seconds: i32) -> Result<Self, OutOfRange> {
         if seconds.unsigned_abs() >= 86_400 {
             let message = "an offset from UTC is less than a day, so at most 86399 seconds";
-            return Err(OutOfRange::new("seconds", message).got_number(seconds.into()));
+            return Err(OutOfRange::new("seconds", message).got_float(seconds.into()));
         }
         Ok(Self {
             utc_offset: seconds,
@@ -291,9 +291,7 @@ impl Policy for AlignedWindow {
     fn fresh(&self, now: Tick) -> AlignedWindowState {
         AlignedWindowState {
             began: now,
-            ends_at: Tick::ZERO,
-            ends_at_wall: 0,
-            spent: 0,
+            ..AlignedWindowState::default()
         }
     }
 
@@ -395,7 +393,7 @@ impl Policy for AlignedWindow {
 }
 
 /// The window of an [`AlignedWindow`] in which a request passed last, and the cost spent in it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AlignedWindowState {
     /// When the first request of the window passed, or the creation of the state.
     began: Tick,

@@ -207,10 +207,7 @@ impl<'a> Words<'a> {
 
     /// What begins with a number of permits in a time.
     fn rated(&mut self) -> Parsed<AnyPolicy> {
-        if !self
-            .next()
-            .starts_with(|first: char| first.is_ascii_digit())
-        {
+        if !self.is_number() {
             self.expected.push(A_RATE);
             return Err(self.unexpected());
         }
@@ -302,10 +299,7 @@ impl<'a> Words<'a> {
     }
 
     fn sliding(&mut self, rate: Rate) -> Parsed<AnyPolicy> {
-        if !self
-            .next()
-            .starts_with(|first: char| first.is_ascii_digit())
-        {
+        if !self.is_number() {
             self.expected.push("a number of buckets");
             return Ok(SlidingLog::from_rate(rate).into());
         }
@@ -368,6 +362,11 @@ impl<'a> Words<'a> {
 
     fn is_next(&self, word: &str) -> bool {
         self.next().eq_ignore_ascii_case(word)
+    }
+
+    /// Whether the next word is a number, or a rate.
+    fn is_number(&self) -> bool {
+        self.next().starts_with(|c: char| c.is_ascii_digit())
     }
 
     /// Goes on after `text`, with which the rest begins.

@@ -210,23 +210,15 @@ impl Policy for Interval {
 
     /// The next request passes `cost` intervals later.
     fn charge(&self, state: &mut IntervalState, now: Tick, cost: u32) {
-        let open_at = self.open_at(*state);
         if cost == 0 || self.decide(state, now, cost).is_pass() {
             return;
         }
-        *state = match state.cost.checked_add(cost) {
-            Some(sum) => IntervalState {
-                last: state.last,
-                cost: sum,
-                refundable: state.refundable + cost,
-            },
+        if state.cost.checked_add(cost).is_none() {
             // Then the earlier cost does not follow a new interval.
-            None => IntervalState {
-                last: open_at,
-                cost,
-                refundable: cost,
-            },
-        };
+            (state.last, state.cost, state.refundable) = (self.open_at(*state), 0, 0);
+        }
+        state.cost += cost;
+        state.refundable += cost;
     }
 
     /// The next request passes at the last one plus its cost in new intervals.

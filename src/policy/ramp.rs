@@ -127,20 +127,17 @@ impl Ramp {
 
     /// For the text of a policy.
     pub(super) const fn try_with_margin(
-        self,
+        mut self,
         delay: &RangeInclusive<Duration>,
     ) -> Result<Self, OutOfRange> {
         let period = match spread(delay) {
             Ok(spread) => self.to.period().saturating_add(spread),
             Err(error) => return Err(error),
         };
-        let from = Rate::new(self.from.permits(), period);
-        let to = Rate::new(self.to.permits(), period);
-        match Self::try_new(from, to, self.within) {
-            Ok(ramp) => Ok(Self {
-                restart_after: self.restart_after,
-                ..ramp
-            }),
+        self.from = Rate::new(self.from.permits(), period);
+        self.to = Rate::new(self.to.permits(), period);
+        match Self::try_new(self.from, self.to, self.within) {
+            Ok(_) => Ok(self),
             Err(error) => Err(error),
         }
     }
@@ -188,41 +185,30 @@ impl Ramp {
     fn opens_at(&self, begun: Tick, last: Tick, cost: u32) -> Tick {
         let within = self.within.as_nanos();
         let at = last.since(begun).as_nanos();
-        let mut cost = u128::from(cost) * 2 * within * self.to.period().as_nanos();
-        let mut end = at.max(within);
-        if at < within {
-            let paid = self.area(at) + cost;
-            if let Some(rest) = paid.checked_sub(self.area(within)) {
-                cost = rest;
+        let cost = u128::from(cost) * 2 * within * self.to.period().as_nanos();
+        let paid = self.area(at.min(within)) + cost;
+        // The area grows with each nanosecond of the ramp.
+        let (mut start, mut end) = (at, at.max(within));
+        while start < end {
+            let middle = start.midpoint(end);
+            if self.area(middle) < paid {
+                start = middle + 1;
             } else {
-                cost = 0;
-                // The area grows with each nanosecond.
-                let mut start = at;
-                while start < end {
-                    let middle = start.midpoint(end);
-                    if self.area(middle) < paid {
-                        start = middle + 1;
-                    } else {
-                        end = middle;
-                    }
-                }
+                end = middle;
             }
         }
-        let later = cost.div_ceil(2 * within * u128::from(self.to.permits()));
+        let rest = paid.saturating_sub(self.area(within));
+        let later = rest.div_ceil(2 * within * u128::from(self.to.permits()));
         begun.after(saturating_duration(end + later))
     }
 
-    /// The state with another cost of the last request.
-    fn with_cost(&self, state: RampState, cost: u32) -> RampState {
-        let open_at = match state.begun {
+    /// Gives the last request another cost.
+    fn set_cost(&self, state: &mut RampState, cost: u32) {
+        state.cost = cost;
+        state.open_at = match state.begun {
             Some(begun) if cost > 0 => self.opens_at(begun, state.last, cost),
             _ => state.before,
         };
-        RampState {
-            cost,
-            open_at,
-            ..state
-        }
     }
 }
 
@@ -231,11 +217,8 @@ impl Policy for Ramp {
 
     fn fresh(&self, now: Tick) -> RampState {
         RampState {
-            begun: None,
             last: now,
-            cost: 0,
-            open_at: Tick::ZERO,
-            before: Tick::ZERO,
+            ..RampState::default()
         }
     }
 
@@ -246,14 +229,10 @@ impl Policy for Ramp {
         let decision = Decision::from(state.open_at, now);
         if decision.is_pass() {
             let begun = state.begun.filter(|_| now < self.restarts_at(state));
-            let last = now.max(state.last);
-            let next = RampState {
-                begun: begun.or(Some(last)),
-                last,
-                before: state.open_at,
-                ..*state
-            };
-            *state = self.with_cost(next, cost);
+            state.last = now.max(state.last);
+            state.begun = begun.or(Some(state.last));
+            state.before = state.open_at;
+            self.set_cost(state, cost);
         }
         decision
     }
@@ -281,7 +260,7 @@ impl Policy for Ramp {
             state.begun = None;
             state.before = Tick::ZERO;
         }
-        *state = self.with_cost(*state, rest);
+        self.set_cost(state, rest);
     }
 
     /// Permits from before the latest request that passed do not count any more.
@@ -301,7 +280,7 @@ impl Policy for Ramp {
             // Then the earlier cost does not follow a new ramp.
             (state.last, state.before) = (state.open_at, state.open_at);
         }
-        *state = self.with_cost(*state, sum.unwrap_or(cost));
+        self.set_cost(state, sum.unwrap_or(cost));
     }
 
     /// The next request passes when the cost of the last one has come under the new ramp, as if that had begun when the old one did.
@@ -315,7 +294,7 @@ impl Policy for Ramp {
 }
 
 /// When a [`Ramp`] began, and the last request that passed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RampState {
     /// `None` before the first request.
     begun: Option<Tick>,
