@@ -10,7 +10,7 @@ use super::wide::{div_ceil, div_floor};
 /// A virtual clock rises by what flows into the pool, divided by the weight of the borrowers that compete. The *credit* of a borrower is
 /// its weight times that rise, less what it borrowed. A borrower competes for one to two generations of a cycle after it asked. The
 /// credit that it leaves unused goes to the others. Borrowers are two sums, one a generation, and never a list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Borrowers {
     /// What each unit of weight has been credited with so far.
     clock: i128,
@@ -46,13 +46,10 @@ pub(super) struct Borrower {
 impl Borrowers {
     pub(super) fn new(now: Tick, cycle: Duration) -> Self {
         Self {
-            clock: 0,
-            carry: 0,
             generation: 2,
             began_at: [now; 2],
             ends_at: now.after(cycle),
-            began: [0; 2],
-            recent: [Competing::default(); 2],
+            ..Self::default()
         }
     }
 

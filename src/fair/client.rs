@@ -18,7 +18,7 @@ const MOST_CARRIED: i64 = 8 * TURN;
 const AVERAGED: u64 = 1 << 16;
 
 /// What the accounts know of a client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Client {
     pub(super) terms: ClientTerms,
     /// Whether a slot has this client. Of a free slot nothing else counts.
@@ -56,28 +56,12 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) const fn new(terms: ClientTerms) -> Self {
+    pub(super) fn new(terms: ClientTerms) -> Self {
         Self {
             terms,
             is_known: true,
             is_new: true,
-            demand: 0,
-            average: 0,
-            default: 0,
-            size: 0,
-            used: 0,
-            refused: 0,
-            waiting: 0,
-            loan: 0,
-            owed: 0,
-            overdrawn: 0,
-            paying: 0,
-            carried: 0,
-            turn: 0,
-            idle_cycles: 0,
-            last: None,
-            passed: 0,
-            turned_away: 0,
+            ..Self::default()
         }
     }
 

@@ -14,7 +14,7 @@ use super::{ClientTerms, FairShare};
 pub(crate) const OVERFLOW: u32 = 0;
 
 /// All clients by slot, and how the capacity is divided among them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Clients {
     slots: Vec<Client>,
     /// The slots of known clients, the oldest first.
@@ -34,18 +34,9 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new() -> Self {
-        let mut overflow = Client::new(ClientTerms::new());
-        overflow.is_known = false;
         Self {
-            slots: vec![overflow],
-            order: Vec::new(),
-            free: Vec::new(),
-            forgotten: Vec::new(),
-            weights: 0,
-            bounded: 0,
-            sized: 0,
-            reclaimable: 0,
-            lenders: None,
+            slots: vec![Client::default()],
+            ..Self::default()
         }
     }
 

@@ -19,7 +19,7 @@ const MOST_STEPS: i128 = 1 << 72;
 /// No time walks over them. A virtual clock rises by what the rate gives to each unit of weight. A bucket of weight w has room for
 /// w · (`clock` − `mark`), where the `mark` follows the clock at the depth of a bucket. When the mark rises by a step, all full buckets
 /// together overflow by their weight. Those that are not full are ordered by the mark at which they are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Levels {
     /// By slot.
     buckets: Vec<Bucket>,
@@ -40,7 +40,7 @@ pub(super) struct Levels {
 
 /// One bucket, and what its client has asked for. Among many clients a decision takes as long as the memory does: this is one line of
 /// the cache.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Bucket {
     /// Its weight times the clock, less what it holds. A debt makes it larger. Of a full one it does not count.
@@ -85,18 +85,9 @@ impl Place {
     }
 }
 
-impl Default for Bucket {
+impl Default for Place {
     fn default() -> Self {
-        Self {
-            account: 0,
-            place: Place::NONE,
-            asked_at: Tick::ZERO,
-            passed: 0,
-            weight: 0,
-            demand: 0,
-            used: 0,
-            refused: 0,
-        }
+        Self::NONE
     }
 }
 
@@ -115,13 +106,9 @@ impl Levels {
     pub(super) fn new() -> Self {
         Self {
             buckets: vec![Bucket::default()],
-            clock: 0,
-            carry: 0,
             mark: -MOST_STEPS,
             depth: MOST_STEPS,
-            weight: 0,
-            full: 0,
-            filling: BTreeSet::new(),
+            ..Self::default()
         }
     }
 
