@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::fair::report::{ClientShare, FairCycle};
-use crate::fair::{ClientTerms, FairShare, GuaranteedShare, Rule};
+use crate::fair::{ClientTerms, FairShare, GuaranteedShare, Rule, RuleState};
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
 use crate::time::{OutOfRange, Resolution, or_panic};
@@ -309,7 +309,14 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     #[must_use]
     pub fn at(&self, key: K) -> FairAt<K, R> {
         let observer = self.observer_of(|| key.clone());
-        FairAt::new(self.clone(), key, Reporter::of(observer.as_ref()))
+        FairAt {
+            fair: self.clone(),
+            key,
+            queue: None,
+            position: Position::None,
+            spare: None,
+            reporter: Reporter::of(observer.as_ref()),
+        }
     }
 
     /// Waits for `cost` permits of this client, behind every request that waits for the same client.
@@ -386,7 +393,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
             self.at(key),
             cost,
             within,
-            |limit, cost| limit.fair().estimate(limit.key(), cost),
+            |limit, cost| limit.fair.estimate(&limit.key, cost),
             FairAt::refuse_late,
         )
     }
@@ -431,10 +438,6 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
         (decision, status.unwrap_or_else(|| self.lock().status(key)))
     }
 
-    const fn resolution(&self) -> Resolution {
-        self.resolution
-    }
-
     /// Asks without waiting.
     pub(super) fn try_decide<Q: AsKey<K> + ?Sized>(
         &self,
@@ -467,7 +470,12 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
         spare: &mut Option<Arc<ClientQueue<K, R>>>,
     ) -> Reply<K, R> {
         let queue_of = |slot, clock| {
-            let account = Account::new(Arc::clone(&self.clients), clock, slot);
+            let clients = Arc::clone(&self.clients);
+            let account = Account {
+                clients,
+                clock,
+                slot,
+            };
             match spare.take() {
                 Some(spare) => {
                     spare.with(|old, _| *old = account);
@@ -524,7 +532,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     fn locked<T>(&self, work: impl FnOnce(&mut FairClients<K, R>) -> T) -> T {
         let mut clients = self.lock();
         let done = work(&mut clients);
-        if clients.has_to_wake() {
+        if clients.has_to_wake {
             wake(clients, |queue| queue.update(|_, _| ()));
         }
         done
@@ -606,7 +614,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// The parameters, as of the last [`retune`](Self::retune).
     #[must_use]
     pub fn share(&self) -> R {
-        *self.lock().share()
+        *self.lock().accounts.share()
     }
 
     /// What all clients have done so far, those that are forgotten included.
@@ -686,7 +694,10 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// ```
     #[must_use]
     pub fn cycle(&self) -> FairCycle {
-        self.locked(FairClients::cycle)
+        self.locked(|clients| {
+            let now = clients.enter();
+            clients.accounts.cycle(now)
+        })
     }
 }
 
@@ -760,25 +771,6 @@ pub struct FairAt<K: Hash + Eq + Clone + Send + 'static, R: Rule = FairShare> {
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> FairAt<K, R> {
-    const fn new(fair: Fair<K, R>, key: K, reporter: Reporter) -> Self {
-        Self {
-            fair,
-            key,
-            queue: None,
-            position: Position::None,
-            spare: None,
-            reporter,
-        }
-    }
-
-    const fn fair(&self) -> &Fair<K, R> {
-        &self.fair
-    }
-
-    const fn key(&self) -> &K {
-        &self.key
-    }
-
     /// Waits for `cost` permits, if they can be had `within` this time: see [`Fair::acquire_within`].
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         self.fair.acquire_within(self.key.clone(), cost, within)
@@ -814,7 +806,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> FairAt<K, R> {
                 Reply::Ask(queue) => self.queue.insert(queue),
             },
         };
-        let caller = Caller::new(cx, Some(self.fair.resolution()), Priority::Normal, None);
+        let caller = Caller::new(cx, Some(self.fair.resolution), Priority::Normal, None);
         let position = &mut self.position;
         let answer = queue.poll_acquire(position, cost, intent, &caller);
         let is_refused = matches!(answer, Poll::Ready(Decision::Never { .. }));
@@ -877,7 +869,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Limiter for FairAt<K, R> {
     }
 
     fn resolution(&self) -> Resolution {
-        self.fair.resolution()
+        self.fair.resolution
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
