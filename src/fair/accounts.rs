@@ -114,9 +114,9 @@ impl RuleState for Accounts {
     }
 
     fn join(&mut self, terms: ClientTerms) -> u32 {
-        let known = self.clients.order().len();
+        let known = self.clients.order.len();
         let slot = self.clients.add(terms, self.share.max_clients());
-        if self.clients.order().len() == known {
+        if self.clients.order.len() == known {
             return slot;
         }
         if self.may_divide() {
@@ -295,7 +295,7 @@ impl RuleState for Accounts {
 
     /// The oldest first.
     fn slots(&self) -> impl ExactSizeIterator<Item = u32> {
-        self.clients.order().iter().copied()
+        self.clients.order.iter().copied()
     }
 }
 
@@ -366,7 +366,7 @@ impl Accounts {
         let Some(needed) = client.used.checked_add(cost) else {
             return Right::Wait(end);
         };
-        if client.is_overdrawn() {
+        if client.overdrawn > 0 {
             return Right::Wait(end);
         }
         let is_covered = cost <= self.unspent();
@@ -473,7 +473,7 @@ impl Accounts {
 
     /// Whether there is work left for all clients, which is then done.
     fn may_divide(&mut self) -> bool {
-        let clients = self.clients.order().len() as u64;
+        let clients = self.clients.order.len() as u64;
         let may = self.work >= clients;
         if may {
             self.work -= clients;
@@ -535,7 +535,7 @@ mod tests {
     }
 
     fn sizes(accounts: &Accounts) -> Vec<u32> {
-        let slots = accounts.clients.order().iter();
+        let slots = accounts.clients.order.iter();
         slots
             .map(|slot| accounts.client::<()>(*slot).size)
             .collect()
@@ -987,14 +987,14 @@ mod tests {
         }
         assert_eq!(ask(&mut accounts, 3, 1, 400), 1);
         assert_eq!(accounts.forgotten(), [1]);
-        assert_eq!(accounts.clients.order(), [2, 3]);
+        assert_eq!(accounts.clients.order, [2, 3]);
         assert_eq!(accounts.join(ClientTerms::new()), 1, "its slot is free");
-        assert_eq!(accounts.clients.order(), [2, 3, 1], "by age");
+        assert_eq!(accounts.clients.order, [2, 3, 1], "by age");
 
         accounts.set_waiting(2, 0);
         let _ = accounts.advance(at(u64::MAX / 2));
         assert_eq!(accounts.forgotten(), [2, 3, 1]);
-        assert!(accounts.clients.order().is_empty());
+        assert!(accounts.clients.order.is_empty());
     }
 
     #[test]
@@ -1006,7 +1006,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, OVERFLOW, 20, 0), 10);
         let _ = accounts.advance(at(2_000));
         assert_eq!(accounts.forgotten(), [1, 2, 3]);
-        assert!(accounts.clients.order().is_empty());
+        assert!(accounts.clients.order.is_empty());
     }
 
     #[test]
@@ -1053,7 +1053,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, 2, 1, 50), 1);
         let _ = accounts.advance(at(100));
         assert_eq!(accounts.forgotten(), [2], "the oldest stays");
-        assert_eq!(accounts.clients.order(), [1, 3, 4]);
+        assert_eq!(accounts.clients.order, [1, 3, 4]);
         assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
         accounts.set_waiting(4, 0);
         let _ = accounts.advance(at(200));
@@ -1240,7 +1240,7 @@ mod tests {
             let _ = accounts.advance(at(idle + 100));
             assert_eq!(accounts.spent, left);
             let known = if left > 0 { &[1][..] } else { &[] };
-            assert_eq!(accounts.clients.order(), known);
+            assert_eq!(accounts.clients.order, known);
         }
     }
 
@@ -1480,7 +1480,7 @@ mod tests {
             }
             self.on_both(Accounts::forgotten);
             self.check_sizes();
-            let slots = self.accounts.clients.order();
+            let slots = &self.accounts.clients.order;
             let slot = if slots.is_empty() || self.random.u8(..8) == 0 {
                 let weight = self.random.u32(1..4);
                 let terms = ClientTerms::new().try_with_weight(weight).unwrap();
@@ -1579,7 +1579,7 @@ mod tests {
         /// Whatever was used is spent in one cycle, and in no two; or a client still has it overdrawn. In a cycle that is skipped, and
         /// with a fraction of a permit that is not carried, a client pays without spending.
         fn check_nothing_is_lost(&self) {
-            let slots = self.accounts.clients.order().iter();
+            let slots = self.accounts.clients.order.iter();
             let overdrawn =
                 slots.map(|slot| self.accounts.clients[*slot].overdrawn.div_ceil(1 << 32));
             let known = self.spent.0 + u64::from(self.spent.2) + overdrawn.sum::<u64>();
@@ -1591,8 +1591,8 @@ mod tests {
 
         /// What would pass may as well be charged.
         fn check_twin(&self) {
-            let slots = self.accounts.clients.order();
-            assert_eq!(slots, self.twin.clients.order());
+            let slots = &self.accounts.clients.order;
+            assert_eq!(slots, &self.twin.clients.order);
             assert_eq!(
                 self.accounts.cycle(at(self.now)),
                 self.twin.cycle(at(self.now))
@@ -1608,7 +1608,7 @@ mod tests {
 
         /// In the next cycle a client has what it asked for, up to its default share, but for what it owes.
         fn check_shares(&self) {
-            for slot in self.accounts.clients.order() {
+            for slot in &self.accounts.clients.order {
                 let client = &self.accounts.clients[*slot];
                 let due = client.demand.min(client.default);
                 assert!(client.is_new || client.size + client.paying >= due);
@@ -1618,7 +1618,7 @@ mod tests {
         fn check_sizes(&self) {
             let share = self.accounts.share();
             let capacity = u64::from(share.capacity());
-            let slots = self.accounts.clients.order();
+            let slots = &self.accounts.clients.order;
             let clients = || slots.iter().map(|slot| self.accounts.client::<()>(*slot));
             let sized: u64 = clients().map(|client| u64::from(client.size)).sum();
             // What is refunded of a loan is in no size until the next division.

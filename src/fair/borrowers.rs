@@ -18,8 +18,9 @@ pub(super) struct Borrowers {
     carry: i128,
     generation: u64,
     /// When the last generation began, and this one.
-    began_at: [Tick; 2],
-    ends_at: Tick,
+    pub(super) began_at: [Tick; 2],
+    /// When the borrowers of the last generation stop competing.
+    pub(super) ends_at: Tick,
     /// The clock when the last generation began, and this one.
     began: [i128; 2],
     /// The borrowers that last asked in this generation and in the last one, by the parity of its number.
@@ -51,16 +52,6 @@ impl Borrowers {
             ends_at: now.after(cycle),
             ..Self::default()
         }
-    }
-
-    /// When the last generation began, and this one.
-    pub(super) const fn began_at(&self) -> [Tick; 2] {
-        self.began_at
-    }
-
-    /// When the borrowers of the last generation stop competing.
-    pub(super) const fn ends_at(&self) -> Tick {
-        self.ends_at
     }
 
     /// Another cycle: a shorter one ends earlier.

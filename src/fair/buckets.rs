@@ -229,7 +229,7 @@ impl RuleState for Buckets {
             self.levels
                 .set_level(slot, self.levels.level(slot) + returned);
             let bucket = self.levels.bucket_mut(slot);
-            if bucket.asked_at >= self.borrowers.began_at()[1] {
+            if bucket.asked_at >= self.borrowers.began_at[1] {
                 bucket.used = bucket.used.saturating_sub(permits);
             }
         }
@@ -255,7 +255,7 @@ impl RuleState for Buckets {
     /// What a client has and has used, in a cycle since the limit is used.
     fn client<K>(&self, slot: u32) -> ClientShare<K> {
         let (client, mut bucket) = (self.of(slot), *self.levels.bucket(slot));
-        bucket.enter_cycle(self.borrowers.began_at());
+        bucket.enter_cycle(self.borrowers.began_at);
         let size = self.quota(slot).permits;
         ClientShare {
             key: None,
@@ -302,7 +302,7 @@ impl Buckets {
     /// The share of a client in a cycle, rounded down.
     fn quota(&self, slot: u32) -> Quota {
         let capacity = i128::from(self.share.capacity());
-        let permits = capacity * self.levels.weight_of(slot) / self.levels.weight().max(1);
+        let permits = capacity * self.levels.weight_of(slot) / self.levels.weight.max(1);
         Quota {
             permits: u32::try_from(permits).unwrap_or(u32::MAX),
             window: self.share.cycle(),
@@ -353,7 +353,7 @@ impl Buckets {
 
     /// What the pool holds; without clients, the content of the buckets too.
     fn most_pooled(&self) -> i128 {
-        let is_empty = self.levels.weight() == 0;
+        let is_empty = self.levels.weight == 0;
         let buckets = if is_empty { self.all_buckets() } else { 0 };
         i128::from(self.share.pool()) * PERMIT + buckets
     }
@@ -373,7 +373,7 @@ impl Buckets {
         let smallest = self.weights.first_key_value();
         let least = i128::from(self.share.least()) * PERMIT;
         let least = smallest.map_or(0, |(weight, _)| div_ceil(least, (*weight).into()));
-        let part = div_ceil(self.all_buckets(), self.levels.weight().max(1));
+        let part = div_ceil(self.all_buckets(), self.levels.weight.max(1));
         self.levels.set_depth(part.max(least));
         self.pool = self.pool.saturating_add(self.levels.overflow());
     }
@@ -478,7 +478,7 @@ impl Buckets {
     /// A client asks now, and counts in the present cycle.
     fn begin_request(&mut self, slot: u32) -> &mut Bucket {
         let bucket = self.levels.bucket_mut(slot);
-        bucket.enter_cycle(self.borrowers.began_at());
+        bucket.enter_cycle(self.borrowers.began_at);
         bucket.asked_at = self.now;
         bucket
     }
@@ -517,7 +517,7 @@ impl Buckets {
             self.given_at(self.levels.units_until_there(slot, need))
         };
         let least = self.least_pooled(slot);
-        let (open_at, ends_at) = (there_at(least), self.borrowers.ends_at());
+        let (open_at, ends_at) = (there_at(least), self.borrowers.ends_at);
         if least == 0 || open_at <= ends_at {
             return open_at;
         }
@@ -922,7 +922,7 @@ mod tests {
         let mut buckets = buckets(minute, 2);
         buckets.retune(GuaranteedShare::new(100, SECOND), at(MILLI));
         let _ = buckets.advance(at(1_001 * MILLI));
-        assert_eq!(buckets.borrowers.ends_at(), at(2_001 * MILLI));
+        assert_eq!(buckets.borrowers.ends_at, at(2_001 * MILLI));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) struct Client {
     pub(super) carried: i64,
     /// 1 if its share by weight has a fraction that is carried: in some cycles its turn comes for one permit more than `default`.
     pub(super) turn: u32,
-    idle_cycles: u64,
+    pub(super) idle_cycles: u64,
     /// The last request that passed, and its cost.
     last: Option<(Tick, u32)>,
     pub(super) passed: u64,
@@ -78,10 +78,6 @@ impl Client {
         self.owed > 0 || self.paying > 0
     }
 
-    pub(super) fn is_overdrawn(&self) -> bool {
-        self.overdrawn > 0
-    }
-
     /// Whether its loan in this cycle is no more than a turn: it gives up a later one for it, and owes nothing.
     pub(super) fn has_turn_of_another(&self) -> bool {
         (1..=self.turn).contains(&self.loan)
@@ -106,10 +102,6 @@ impl Client {
         let lacks = self.demand.saturating_sub(self.size);
         let terms = self.terms.without_bounds();
         ((!self.is_new).then_some(lacks), terms)
-    }
-
-    pub(super) fn is_idle_for(&self, cycles: u32) -> bool {
-        self.idle_cycles >= u64::from(cycles)
     }
 
     pub(super) fn count(&mut self, cost: u32, now: Tick) {

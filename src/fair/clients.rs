@@ -18,7 +18,7 @@ pub(crate) const OVERFLOW: u32 = 0;
 pub(super) struct Clients {
     slots: Vec<Client>,
     /// The slots of known clients, the oldest first.
-    order: Vec<u32>,
+    pub(super) order: Vec<u32>,
     free: Vec<u32>,
     forgotten: Vec<u32>,
     weights: u64,
@@ -38,11 +38,6 @@ impl Clients {
             slots: vec![Client::default()],
             ..Self::default()
         }
-    }
-
-    /// The slots of known clients, the oldest first.
-    pub(super) fn order(&self) -> &[u32] {
-        &self.order
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Client> {
@@ -101,8 +96,9 @@ impl Clients {
             let client = &mut slots[*slot as usize];
             let is_bounded = *slot != OVERFLOW && !client.terms.has_own_share();
             let is_beyond = is_bounded && bounded >= share.max_clients() as usize;
-            client.is_known = !client.is_idle_for(share.forgets_after())
-                && (!is_beyond || client.waiting > 0 || client.is_overdrawn());
+            let is_idle = client.idle_cycles >= u64::from(share.forgets_after());
+            client.is_known =
+                !is_idle && (!is_beyond || client.waiting > 0 || client.overdrawn > 0);
             if client.is_known {
                 bounded += usize::from(is_bounded);
             } else {

@@ -31,7 +31,7 @@ pub(super) struct Levels {
     mark: i128,
     depth: i128,
     /// The weight of all buckets.
-    weight: i128,
+    pub(super) weight: i128,
     /// The part of it that is full.
     full: i128,
     /// The buckets that are not full.
@@ -130,10 +130,6 @@ impl Levels {
             filling,
             ..*self
         }
-    }
-
-    pub(super) const fn weight(&self) -> i128 {
-        self.weight
     }
 
     pub(super) fn len(&self) -> usize {
