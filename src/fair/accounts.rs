@@ -43,11 +43,9 @@ pub(crate) struct Accounts {
 /// By which right a request passes, or why not.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Right {
-    /// It is within the size.
-    Size,
-    /// It is within the default share, of which a part has to be taken back. Or it is the first of the cycle and larger than any
-    /// share of its client: what is above the default share is owed.
-    More,
+    /// It is within the size, or within the default share, of which a part has to be taken back. Or it is the first of the cycle and
+    /// larger than any share of its client: what is above the default share is owed.
+    Share,
     /// A new client does not find its default share, so that the cycle ends.
     NewCycle,
     /// Not before then.
@@ -145,26 +143,19 @@ impl RuleState for Accounts {
         if let Some(decision) = self.without_asking(cost) {
             return decision;
         }
-        self.start = self.start_of_request(now);
-        self.is_active = true;
-        self.work = self.work.saturating_add(WORK_OF_A_DECISION);
+        self.begin_request(now);
         let mut right = self.right(slot, cost, now);
         if right == Right::NewCycle {
             self.end_early(slot, now);
             right = self.right(slot, cost, now);
         }
-        let has_lent = match right {
-            Right::Size => false,
-            Right::More => self.enlarge(slot, cost),
+        match right {
+            Right::Share => self.spend(slot, cost, now),
             Right::NewCycle => return wait(self.end(), now),
             Right::Wait(until) => return wait(until, now),
-        };
-        self.clients.count(slot, cost, now);
-        self.spend(slot, cost, has_lent);
-        if let Some(log) = &mut self.log {
-            // It was asked before.
-            let _ = log_of(&self.share).decide(log, now, cost);
         }
+        let client = &mut self.clients[slot];
+        client.passed = client.passed.saturating_add(1);
         Decision::Pass
     }
 
@@ -197,20 +188,8 @@ impl RuleState for Accounts {
     /// They are spent in this cycle as far as it has them, and the rest in later cycles, before anything else of this client passes.
     /// What the client takes from others is owed to them.
     fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
-        if cost == 0 {
-            return;
-        }
-        self.start = self.start_of_request(now);
-        self.is_active = true;
-        self.work = self.work.saturating_add(WORK_OF_A_DECISION);
-        let covered = cost.min(self.unspent());
-        let has_lent = self.enlarge(slot, covered);
-        let cycle = self.share.cycle();
-        self.clients.charge(slot, cost, covered, now, cycle);
-        self.spend(slot, covered, has_lent);
-        if let Some(log) = &mut self.log {
-            log_of(&self.share).charge(log, now, cost);
-        }
+        self.begin_request(now);
+        self.spend(slot, cost, now);
     }
 
     fn refuse(&mut self, slot: u32, cost: u32) {
@@ -342,10 +321,13 @@ impl Accounts {
 
     fn without_asking(&self, cost: u32) -> Option<Decision> {
         let capacity = self.share.capacity();
-        if cost > capacity {
-            return Some(Decision::Never { capacity });
-        }
-        (cost == 0).then_some(Decision::Pass)
+        (cost > capacity).then_some(Decision::Never { capacity })
+    }
+
+    fn begin_request(&mut self, now: Tick) {
+        self.start = self.start_of_request(now);
+        self.is_active = true;
+        self.work = self.work.saturating_add(WORK_OF_A_DECISION);
     }
 
     /// The start of the cycle of a request: a cycle begins with the first request after an idle one.
@@ -370,20 +352,20 @@ impl Accounts {
             return Right::Wait(end);
         }
         let is_covered = cost <= self.unspent();
-        let right = if is_covered && needed <= client.size {
-            Right::Size
+        let (right, size) = if is_covered && needed <= client.size {
+            (Right::Share, client.size)
         } else if is_covered && self.may_have_more(client, needed, cost) {
-            Right::More
+            (Right::Share, client.default)
         } else if needed <= self.clients.default_of(slot, self.share.capacity())
             && client.is_new
             && !client.is_in_debt()
             && self.may_end_early(client)
         {
-            Right::NewCycle
+            (Right::NewCycle, client.default)
         } else {
             return Right::Wait(end);
         };
-        let open_at = self.open_at(client, right, cost, now);
+        let open_at = self.open_at(client, size, cost, now);
         if now < open_at {
             return Right::Wait(open_at);
         }
@@ -400,14 +382,9 @@ impl Accounts {
     }
 
     /// When pacing lets a request pass.
-    fn open_at(&self, client: &Client, right: Right, cost: u32, now: Tick) -> Tick {
+    fn open_at(&self, client: &Client, size: u32, cost: u32, now: Tick) -> Tick {
         let Some(log) = &self.log else {
             return Tick::ZERO;
-        };
-        let size = if right == Right::Size {
-            client.size
-        } else {
-            client.default
         };
         let decision = log_of(&self.share).peek(log, now, cost);
         let in_log = decision
@@ -462,12 +439,20 @@ impl Accounts {
         self.clients.lend(slot, needed, own)
     }
 
-    /// Counts permits of the cycle for a client. If others lent them, their sizes shrink to the unspent rest.
-    fn spend(&mut self, slot: u32, cost: u32, has_lent: bool) {
-        self.spent = self.spent.saturating_add(cost);
+    /// Counts permits for a client, of this cycle as far as it has them. If others lent them, their sizes shrink to the unspent rest.
+    fn spend(&mut self, slot: u32, cost: u32, now: Tick) {
+        let covered = cost.min(self.unspent());
+        let has_lent = self.enlarge(slot, covered);
+        let share = &self.share;
+        self.clients
+            .change(slot, |client| client.spend(cost, covered, now, share));
+        self.spent = self.spent.saturating_add(covered);
         if has_lent && self.may_divide() {
             let has_turn = self.clients[slot].has_turn_of_another();
             self.clients.fit(self.unspent(), has_turn);
+        }
+        if let Some(log) = &mut self.log {
+            log_of(&self.share).charge(log, now, cost);
         }
     }
 
@@ -568,7 +553,6 @@ mod tests {
             accounts.decide(1, 41, at(30)),
             Decision::Never { capacity: 40 }
         );
-        assert_eq!(accounts.decide(1, 0, at(30)), Decision::Pass);
         assert_eq!(ask(&mut accounts, 1, 60, 100), 40);
         let report = accounts.client::<()>(1);
         assert_eq!((report.demand, report.used, report.refused), (60, 40, 20));
@@ -1112,7 +1096,6 @@ mod tests {
         let cycle = (accounts.start, accounts.spent);
         assert_eq!(cycle, (at(30), 40), "it is a request");
         assert_eq!(accounts.decide(1, 1, at(40)), wait(90));
-        assert_eq!(accounts.peek(1, 0, at(40)), Decision::Pass);
         let _ = accounts.advance(at(130));
         let client = accounts.client::<()>(1);
         assert_eq!((client.demand, client.used, client.size), (100, 40, 40));
@@ -1295,14 +1278,6 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_of_nothing_begins_no_cycle() {
-        let mut accounts = accounts(RULE, 1);
-        accounts.charge(1, 0, at(30));
-        assert_eq!(ask(&mut accounts, 1, 1, 50), 1);
-        assert_eq!(accounts.start, at(50));
-    }
-
-    #[test]
     fn new_parameters_keep_what_was_spent() {
         let mut accounts = accounts(RULE, 4);
         assert_eq!(ask(&mut accounts, 1, 10, 0), 10);
@@ -1327,7 +1302,6 @@ mod tests {
         let mut accounts = accounts(RULE, 2);
         accounts.pause_until(at(50));
         assert_eq!(accounts.decide(1, 1, at(20)), wait(30));
-        assert_eq!(accounts.decide(1, 0, at(20)), Decision::Pass);
         assert_eq!(accounts.decide(2, 1, at(50)), Decision::Pass);
     }
 

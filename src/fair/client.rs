@@ -2,8 +2,8 @@ use core::time::Duration;
 
 use crate::time::{Tick, saturating_duration};
 
-use super::ClientTerms;
 use super::divide::Want;
+use super::{ClientTerms, FairShare};
 
 /// One permit of a debt.
 pub(super) const PERMIT: u64 = 1 << 32;
@@ -104,21 +104,15 @@ impl Client {
         ((!self.is_new).then_some(lacks), terms)
     }
 
-    pub(super) fn count(&mut self, cost: u32, now: Tick) {
-        self.used = self.used.saturating_add(cost);
-        self.passed = self.passed.saturating_add(1);
-        self.last = Some((now, cost));
-    }
-
-    /// Counts permits that were used without a request. The cycle had `covered` of them.
-    pub(super) fn charge(&mut self, cost: u32, covered: u32, now: Tick, cycle: Duration) {
+    /// Counts permits, of which the cycle had `covered`. Pacing spaces those that come too early.
+    pub(super) fn spend(&mut self, cost: u32, covered: u32, now: Tick, share: &FairShare) {
         self.used = self.used.saturating_add(covered);
         let parts = u64::from(cost - covered) * PERMIT;
         self.overdrawn = self.overdrawn.saturating_add(parts);
+        let is_early =
+            share.paces() && now < self.next_at(self.size.max(self.default), share.cycle());
         self.last = match self.last {
-            Some((last, before)) if now < self.next_at(self.size.max(self.default), cycle) => {
-                Some((last, before.saturating_add(cost)))
-            }
+            Some((last, before)) if is_early => Some((last, before.saturating_add(cost))),
             _ => Some((now, cost)),
         };
     }

@@ -1,9 +1,6 @@
 use core::mem;
 use core::ops::{Index, IndexMut};
-use core::time::Duration;
 use std::collections::BinaryHeap;
-
-use crate::time::Tick;
 
 use super::client::{Client, TURN};
 use super::divide::{Shares, Want};
@@ -158,23 +155,6 @@ impl Clients {
         }
     }
 
-    /// Counts a request that passes, within the size of its client.
-    pub(super) fn count(&mut self, slot: u32, cost: u32, now: Tick) {
-        self.change(slot, |client| client.count(cost, now));
-    }
-
-    /// Counts permits that were used without a request. The cycle had `covered` of them, within the size of the client.
-    pub(super) fn charge(
-        &mut self,
-        slot: u32,
-        cost: u32,
-        covered: u32,
-        now: Tick,
-        cycle: Duration,
-    ) {
-        self.change(slot, |client| client.charge(cost, covered, now, cycle));
-    }
-
     /// Enlarges the size of a client to what it `needs`, and says whether that takes something from others. It owes what is above
     /// its `own` part.
     pub(super) fn lend(&mut self, slot: u32, needs: u32, own: u32) -> bool {
@@ -280,7 +260,7 @@ impl Clients {
     }
 
     /// Updates the sum that can be taken back when a client changes.
-    fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Client) -> T) -> T {
+    pub(super) fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Client) -> T) -> T {
         let client = &mut self[slot];
         let before = client.unspent_loan();
         let result = change(client);
