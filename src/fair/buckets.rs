@@ -165,9 +165,6 @@ impl RuleState for Buckets {
     }
 
     fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {
-        if cost == 0 {
-            return Decision::Pass;
-        }
         self.settle(Some(slot), now);
         let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
         let is_possible = units <= self.most_held(slot) && now >= self.paused_until;
@@ -175,15 +172,14 @@ impl RuleState for Buckets {
         if !is_possible || borrowed > 0 && (!self.may_borrow(slot) || borrowed > self.pool) {
             return self.refusal(slot, units, now);
         }
-        self.take(slot, level - units, borrowed);
-        self.count(slot, cost);
+        self.take(slot, cost, level - units, borrowed);
         Decision::Pass
     }
 
     fn peek(&self, slot: u32, cost: u32, now: Tick) -> Decision {
         let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
         let is_lent = units - level <= self.pool && self.least_pooled(slot) <= self.pool;
-        if cost == 0 || now >= self.paused_until && (units <= level || is_lent) {
+        if now >= self.paused_until && (units <= level || is_lent) {
             return Decision::Pass;
         }
         self.refusal(slot, units, now)
@@ -192,9 +188,6 @@ impl RuleState for Buckets {
     /// Counts permits that were used without having been asked for. What neither the bucket nor the pool has is owed: until that has
     /// come nothing else of the client passes.
     fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
-        if cost == 0 {
-            return;
-        }
         self.settle(Some(slot), now);
         let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
         let mut borrowed = units - units.min(level);
@@ -202,8 +195,7 @@ impl RuleState for Buckets {
             let may_borrow = self.may_borrow(slot);
             borrowed = borrowed.min(if may_borrow { self.pool } else { 0 });
         }
-        self.take(slot, level - units, borrowed);
-        self.count(slot, cost);
+        self.take(slot, cost, level - units, borrowed);
     }
 
     fn refuse(&mut self, slot: u32, cost: u32) {
@@ -459,7 +451,7 @@ impl Buckets {
     }
 
     /// Takes what the level of a client falls short of from the pool, as far as it is `borrowed`.
-    fn take(&mut self, slot: u32, level: i128, borrowed: i128) {
+    fn take(&mut self, slot: u32, cost: u32, level: i128, borrowed: i128) {
         if borrowed > 0 {
             self.pool -= borrowed;
             let client = &mut self.clients[slot as usize];
@@ -467,9 +459,6 @@ impl Buckets {
         }
         let level = (level + borrowed).max(-MOST_OWED);
         self.levels.set_level(slot, level);
-    }
-
-    fn count(&mut self, slot: u32, cost: u32) {
         let bucket = self.levels.bucket_mut(slot);
         bucket.used = bucket.used.saturating_add(cost);
         bucket.passed = bucket.passed.saturating_add(1);
@@ -591,7 +580,6 @@ mod tests {
             buckets.decide(1, 51, at(0)),
             Decision::Never { capacity: 50 }
         );
-        assert_eq!(buckets.decide(1, 0, at(0)), Decision::Pass);
         assert_eq!(ask(&mut buckets, 1, 60, 500 * MILLI), 20);
         let report = buckets.client::<()>(1);
         assert_eq!((report.size, report.used, report.refused), (40, 70, 50));
@@ -754,7 +742,6 @@ mod tests {
         buckets.pause_until(at(50));
         assert_eq!(buckets.peek(1, 1, at(20)), wait(30));
         assert_eq!(buckets.decide(1, 1, at(20)), wait(30));
-        assert_eq!(buckets.decide(1, 0, at(20)), Decision::Pass);
         assert_eq!(buckets.decide(2, 1, at(50)), Decision::Pass);
     }
 

@@ -75,13 +75,8 @@ impl Place {
         self.0 >> 32
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the lower half is the slot"
-    )]
-    const fn slot(self) -> u32 {
-        self.0 as u32
+    fn slot(self) -> u32 {
+        u32::try_from(self.0 & i128::from(u32::MAX)).unwrap_or(0)
     }
 }
 
