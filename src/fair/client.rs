@@ -202,17 +202,10 @@ impl Client {
         self.pay(paid.saturating_mul(PERMIT));
         let waiting = self.waiting_or_overdrawn();
         let empty_idle = if waiting > 0 { 0 } else { empty };
-        self.idle_cycles = if attempted > 0 {
-            0
-        } else {
-            self.idle_cycles + 1
-        };
-        self.idle_cycles = self.idle_cycles.saturating_add(empty_idle);
-        if self.is_new {
-            self.average = u64::from(attempted) * AVERAGED;
-        } else {
-            self.average_in(attempted, smoothing);
-        }
+        let idle = self.idle_cycles + 1;
+        let idle = if attempted > 0 { 0 } else { idle };
+        self.idle_cycles = idle.saturating_add(empty_idle);
+        self.average_in(attempted, if self.is_new { 1 } else { smoothing });
         self.is_new = false;
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         for _ in 0..empty {

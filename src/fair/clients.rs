@@ -189,14 +189,8 @@ impl Clients {
         let (capacity, carries, weights) = (share.capacity(), share.carries(), self.weights);
         let wants: Vec<Want> = self.all().map(Client::want).collect();
         let shares = Shares::exact(capacity, &wants, share.reservation(), share.division());
-        let sizes = shares.whole(capacity, |at| {
-            let earlier = self[self.order[at]].carried;
-            if carries {
-                earlier + shares.fraction(at)
-            } else {
-                0
-            }
-        });
+        let rank = |at: usize| self[self.order[at]].carried + shares.fraction(at);
+        let sizes = shares.whole(capacity, |at| if carries { rank(at) } else { 0 });
         let (mut at, mut repaid) = (0, 0);
         self.for_each(|client| {
             set_default(client, share, weights);

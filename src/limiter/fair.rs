@@ -439,12 +439,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     }
 
     /// Asks without waiting.
-    pub(super) fn try_decide<Q: AsKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        cost: u32,
-        intent: Intent,
-    ) -> Decision {
+    fn try_decide<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32, intent: Intent) -> Decision {
         let (reply, _) = self.locked(|clients| clients.try_ask(key, intent, cost));
         self.decision(reply, cost, intent)
     }
