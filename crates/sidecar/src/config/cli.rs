@@ -103,12 +103,12 @@ pub(super) fn report(source: &Source, config: &Config, reading: &Reading<'_>) ->
             quoted(id)
         };
         let most = [
-            ("most-lent", terms.most_lent),
-            ("most-borrowed", terms.most_borrowed),
+            ("most-lent", terms.most_lent()),
+            ("most-borrowed", terms.most_borrowed()),
         ];
         let most = most.map(|(name, number)| number.map(|number| format!(", {name} = {number}")));
         let most = most.into_iter().flatten().collect::<String>();
-        let line = format!("{CLIENTS}.{name} = {{ weight = {}{most} }}", terms.weight);
+        let line = format!("{CLIENTS}.{name} = {{ weight = {}{most} }}", terms.weight());
         lines.push((line, format!("{CLIENTS}.{id}")));
     }
     let longest = lines.iter().map(|(line, _)| line.chars().count()).max();
