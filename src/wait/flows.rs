@@ -613,8 +613,8 @@ mod tests {
             flows.take(flow(key, 1), 1);
             insert(&mut flows, ticket(key, key), 1, 1);
         }
-        // All use their share, then all less, then all more.
-        for (total, is_below) in [(1_000, false), (1_001, true), (999, false)] {
+        // All use less than their share, then all more, then all just as much.
+        for (total, is_below) in [(1_001, true), (999, false), (1_000, false)] {
             flows.divide(total);
             let load = flows.waiting.first().unwrap().load;
             assert_eq!(load < super::load(total, flows.course.weights), is_below);
