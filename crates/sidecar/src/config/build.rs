@@ -156,7 +156,7 @@ fn fair(reading: &mut Reading<'_>, terms: &BTreeMap<String, Terms>) -> Fair {
     unused.retain(|key| reading.is_changed(key));
     if fair.sharing == Sharing::Guaranteed {
         for (id, terms) in terms {
-            let bounds = terms.bounds();
+            let bounds = super::bounds(terms);
             unused.extend(bounds.map(|(key, _)| format!("{CLIENTS}.{id}.{key}")));
         }
     }
