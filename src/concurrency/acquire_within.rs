@@ -70,3 +70,30 @@ impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitWithin<A> {
         Poll::Ready(refused)
     }
 }
+
+/// Future of [`Adaptive::acquire`](super::Adaptive::acquire) and [`KeyedPermits::acquire`](super::KeyedPermits::acquire).
+#[derive(Debug)]
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct AcquirePermitFrom<A> {
+    /// Gone when it is done, and with it the position in the queue.
+    handle: Option<A>,
+}
+
+impl<A> AcquirePermitFrom<A> {
+    pub(super) const fn new(handle: A) -> Self {
+        Self {
+            handle: Some(handle),
+        }
+    }
+}
+
+impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitFrom<A> {
+    type Output = A::Guard;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A::Guard> {
+        let handle = self.handle.as_mut().expect("polled after it was ready");
+        let Ok(guard) = ready!(handle.poll_admit((), cx));
+        self.handle = None;
+        Poll::Ready(guard.expect("permits have a queue"))
+    }
+}

@@ -1,8 +1,6 @@
 use core::convert::Infallible;
 use core::fmt;
-use core::future::Future;
 use core::mem;
-use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +9,7 @@ use crate::limiter::contained_in_unwind;
 use crate::time::{Clock, Resolution, Tick};
 use crate::wait::Flow;
 
-use super::future::AcquirePermitWithin;
+use super::future::{AcquirePermitFrom, AcquirePermitWithin};
 use super::{Admit, Controller, Outcome, Permit, Permits};
 
 /// Permits with a number that follows a controller. Clones share both.
@@ -92,10 +90,8 @@ impl<C: Controller> Adaptive<C> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was taken, and nothing is reported.
-    pub fn acquire(&self) -> AcquireAdaptive<C> {
-        AcquireAdaptive {
-            handle: Some(self.clone()),
-        }
+    pub fn acquire(&self) -> AcquirePermitFrom<Self> {
+        AcquirePermitFrom::new(self.clone())
     }
 
     /// Waits for a permit, if it can be had `within` this time; see [`Permits::acquire_within`].
@@ -298,32 +294,6 @@ impl<C: Controller> fmt::Debug for AdaptivePermit<C> {
         f.debug_struct("AdaptivePermit")
             .field("is_reported", &self.is_reported)
             .finish_non_exhaustive()
-    }
-}
-
-/// Future of [`Adaptive::acquire`].
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct AcquireAdaptive<C> {
-    /// Gone when it is done, and with it the position in the queue.
-    handle: Option<Adaptive<C>>,
-}
-
-impl<C: Controller> Future for AcquireAdaptive<C> {
-    type Output = AdaptivePermit<C>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AdaptivePermit<C>> {
-        let handle = self.handle.as_mut().expect("polled after it was ready");
-        let Ok(permit) = ready!(handle.poll_admit((), cx));
-        self.handle = None;
-        Poll::Ready(permit.expect("permits have a queue"))
-    }
-}
-
-impl<C> fmt::Debug for AcquireAdaptive<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireAdaptive")
-            .field("handle", &self.handle)
-            .finish()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::limiter::{AcquireError, AsKey, Event, Limits, Observer, SharedObserve
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
-use super::future::AcquirePermitWithin;
+use super::future::{AcquirePermitFrom, AcquirePermitWithin};
 use super::permits::{AcquirePermit, Permit, Permits};
 use super::semaphore::{Keeper, SemaphoreState};
 use super::{Admit, Admitted};
@@ -263,10 +263,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was taken, and the next goes when it can.
-    pub fn acquire(&self, key: K) -> AcquirePermitAt<K> {
-        AcquirePermitAt {
-            handle: Some(self.at(key)),
-        }
+    pub fn acquire(&self, key: K) -> AcquirePermitFrom<PermitsAt<K>> {
+        AcquirePermitFrom::new(self.at(key))
     }
 
     /// Waits for a permit of this key, if it can be had `within` this time.
@@ -517,28 +515,6 @@ impl<K> fmt::Debug for PermitsAt<K> {
         f.debug_struct("PermitsAt")
             .field("is_waiting", &self.waiting.is_some())
             .finish_non_exhaustive()
-    }
-}
-
-/// Future of [`KeyedPermits::acquire`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct AcquirePermitAt<K> {
-    /// Gone when it is done, and with it the position in the queue.
-    handle: Option<PermitsAt<K>>,
-}
-
-impl<K> Future for AcquirePermitAt<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + Unpin + 'static,
-{
-    type Output = Permit;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
-        let handle = self.handle.as_mut().expect("polled after it was ready");
-        let Ok(permit) = ready!(handle.poll_admit((), cx));
-        self.handle = None;
-        Poll::Ready(permit.expect("permits have a queue"))
     }
 }
 

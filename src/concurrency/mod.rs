@@ -59,9 +59,7 @@ pub use permits::{Permit, Permits};
 
 /// The futures of permits. Few programs name them.
 pub mod future {
-    pub use crate::concurrency::acquire_within::AcquirePermitWithin;
-    pub use crate::concurrency::adaptive::AcquireAdaptive;
-    pub use crate::concurrency::keyed_permits::AcquirePermitAt;
+    pub use crate::concurrency::acquire_within::{AcquirePermitFrom, AcquirePermitWithin};
     pub use crate::concurrency::permits::{AcquirePermit, AcquirePermits};
 }
 

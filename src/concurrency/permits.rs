@@ -413,6 +413,11 @@ impl Permits {
     }
 
     #[inline]
+    fn observer(&self) -> Option<&SharedObserver> {
+        self.queue.front().observer.get()
+    }
+
+    #[inline]
     fn request<'a>(
         &self,
         queue: Cow<'a, Arc<WaitQueue<SemaphoreState>>>,
@@ -425,7 +430,7 @@ impl Permits {
                 resolution: self.resolution,
                 priority: self.priority,
                 flow: self.flow,
-                reporter: Reporter::of(self.queue.front().observer.get()),
+                reporter: Reporter::of(self.observer()),
             })),
             count: cost,
         }
@@ -505,7 +510,7 @@ impl Permits {
     #[must_use = "a permit that is dropped at once limits nothing"]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
         let report = |decision| {
-            if let Some(observer) = self.queue.front().observer.get() {
+            if let Some(observer) = self.observer() {
                 observer.report_try(cost, decision, None);
             }
         };
@@ -516,13 +521,7 @@ impl Permits {
     /// As [`try_acquire`](Self::try_acquire), and says why not. A caller that goes on waiting is not counted as refused.
     pub(crate) fn try_one(&self) -> Result<Permit, Missed> {
         let report = |decision: Decision| {
-            if let Some(observer) = self
-                .queue
-                .front()
-                .observer
-                .get()
-                .filter(|_| decision.is_pass())
-            {
+            if let Some(observer) = self.observer().filter(|_| decision.is_pass()) {
                 observer.report_try(1, decision, None);
             }
         };
@@ -574,7 +573,7 @@ impl Permits {
     }
 
     fn resized(&self, limit: u32) {
-        if let Some(observer) = self.queue.front().observer.get() {
+        if let Some(observer) = self.observer() {
             observer.report(Event::Resized { limit });
         }
     }
@@ -643,14 +642,10 @@ impl Admit for Permits {
         } else {
             ready!(poll_turn(cx));
             // Most often a permit is free, and a future that asks for it is dearer than the permit.
-            let is_observed = self.queue.front().observer.get().is_some();
-            if !is_observed
-                && self
-                    .queue
-                    .takes_prefetched(Position::None, 1, Intent::Acquire)
-            {
-                let queue = Arc::clone(&self.queue);
-                return Poll::Ready(Ok(Some(Permit::new(queue, self.flow, 1))));
+            let (queue, intent) = (&self.queue, Intent::Acquire);
+            if self.observer().is_none() && queue.takes_prefetched(Position::None, 1, intent) {
+                let permit = Permit::new(Arc::clone(queue), self.flow, 1);
+                return Poll::Ready(Ok(Some(permit)));
             }
             let acquire = self.acquire_owned();
             self.waiting.insert(acquire)
@@ -873,18 +868,12 @@ impl Limiter for PermitQueue<'_> {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Infallible>> {
-        let position = &mut self.position;
-        let answer = if self
-            .queue
-            .takes_prefetched(*position, cost, Intent::Acquire)
-        {
+        let (queue, position, intent) = (&self.queue, &mut self.position, Intent::Acquire);
+        let answer = if queue.takes_prefetched(*position, cost, intent) {
             Poll::Ready(Ok(Decision::Pass))
         } else {
             let caller = Caller::new(cx, Some(self.resolution), self.priority, Some(self.flow));
-            let decision = self
-                .queue
-                .poll_acquire(position, cost, Intent::Acquire, &caller);
-            decision.map(Ok)
+            queue.poll_acquire(position, cost, intent, &caller).map(Ok)
         };
         if self.reporter.observer().is_some() {
             self.report(cost, &answer);

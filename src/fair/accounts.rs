@@ -43,11 +43,9 @@ pub(crate) struct Accounts {
 /// By which right a request passes, or why not.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Right {
-    /// It is within the size.
-    Size,
-    /// It is within the default share, of which a part has to be taken back. Or it is the first of the cycle and larger than any
-    /// share of its client: what is above the default share is owed.
-    More,
+    /// It is within the size, or within the default share, of which a part has to be taken back. Or it is the first of the cycle and
+    /// larger than any share of its client: what is above the default share is owed.
+    Share,
     /// A new client does not find its default share, so that the cycle ends.
     NewCycle,
     /// Not before then.
@@ -114,9 +112,9 @@ impl RuleState for Accounts {
     }
 
     fn join(&mut self, terms: ClientTerms) -> u32 {
-        let known = self.clients.order().len();
+        let known = self.clients.order.len();
         let slot = self.clients.add(terms, self.share.max_clients());
-        if self.clients.order().len() == known {
+        if self.clients.order.len() == known {
             return slot;
         }
         if self.may_divide() {
@@ -145,26 +143,19 @@ impl RuleState for Accounts {
         if let Some(decision) = self.without_asking(cost) {
             return decision;
         }
-        self.start = self.start_of_request(now);
-        self.is_active = true;
-        self.work = self.work.saturating_add(WORK_OF_A_DECISION);
+        self.begin_request(now);
         let mut right = self.right(slot, cost, now);
         if right == Right::NewCycle {
             self.end_early(slot, now);
             right = self.right(slot, cost, now);
         }
-        let has_lent = match right {
-            Right::Size => false,
-            Right::More => self.enlarge(slot, cost),
+        match right {
+            Right::Share => self.spend(slot, cost, now),
             Right::NewCycle => return wait(self.end(), now),
             Right::Wait(until) => return wait(until, now),
-        };
-        self.clients.count(slot, cost, now);
-        self.spend(slot, cost, has_lent);
-        if let Some(log) = &mut self.log {
-            // It was asked before.
-            let _ = log_of(&self.share).decide(log, now, cost);
         }
+        let client = &mut self.clients[slot];
+        client.passed = client.passed.saturating_add(1);
         Decision::Pass
     }
 
@@ -197,20 +188,8 @@ impl RuleState for Accounts {
     /// They are spent in this cycle as far as it has them, and the rest in later cycles, before anything else of this client passes.
     /// What the client takes from others is owed to them.
     fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
-        if cost == 0 {
-            return;
-        }
-        self.start = self.start_of_request(now);
-        self.is_active = true;
-        self.work = self.work.saturating_add(WORK_OF_A_DECISION);
-        let covered = cost.min(self.unspent());
-        let has_lent = self.enlarge(slot, covered);
-        let cycle = self.share.cycle();
-        self.clients.charge(slot, cost, covered, now, cycle);
-        self.spend(slot, covered, has_lent);
-        if let Some(log) = &mut self.log {
-            log_of(&self.share).charge(log, now, cost);
-        }
+        self.begin_request(now);
+        self.spend(slot, cost, now);
     }
 
     fn refuse(&mut self, slot: u32, cost: u32) {
@@ -295,7 +274,7 @@ impl RuleState for Accounts {
 
     /// The oldest first.
     fn slots(&self) -> impl ExactSizeIterator<Item = u32> {
-        self.clients.order().iter().copied()
+        self.clients.order.iter().copied()
     }
 }
 
@@ -342,10 +321,13 @@ impl Accounts {
 
     fn without_asking(&self, cost: u32) -> Option<Decision> {
         let capacity = self.share.capacity();
-        if cost > capacity {
-            return Some(Decision::Never { capacity });
-        }
-        (cost == 0).then_some(Decision::Pass)
+        (cost > capacity).then_some(Decision::Never { capacity })
+    }
+
+    fn begin_request(&mut self, now: Tick) {
+        self.start = self.start_of_request(now);
+        self.is_active = true;
+        self.work = self.work.saturating_add(WORK_OF_A_DECISION);
     }
 
     /// The start of the cycle of a request: a cycle begins with the first request after an idle one.
@@ -366,24 +348,24 @@ impl Accounts {
         let Some(needed) = client.used.checked_add(cost) else {
             return Right::Wait(end);
         };
-        if client.is_overdrawn() {
+        if client.overdrawn > 0 {
             return Right::Wait(end);
         }
         let is_covered = cost <= self.unspent();
-        let right = if is_covered && needed <= client.size {
-            Right::Size
+        let (right, size) = if is_covered && needed <= client.size {
+            (Right::Share, client.size)
         } else if is_covered && self.may_have_more(client, needed, cost) {
-            Right::More
+            (Right::Share, client.default)
         } else if needed <= self.clients.default_of(slot, self.share.capacity())
             && client.is_new
             && !client.is_in_debt()
             && self.may_end_early(client)
         {
-            Right::NewCycle
+            (Right::NewCycle, client.default)
         } else {
             return Right::Wait(end);
         };
-        let open_at = self.open_at(client, right, cost, now);
+        let open_at = self.open_at(client, size, cost, now);
         if now < open_at {
             return Right::Wait(open_at);
         }
@@ -400,14 +382,9 @@ impl Accounts {
     }
 
     /// When pacing lets a request pass.
-    fn open_at(&self, client: &Client, right: Right, cost: u32, now: Tick) -> Tick {
+    fn open_at(&self, client: &Client, size: u32, cost: u32, now: Tick) -> Tick {
         let Some(log) = &self.log else {
             return Tick::ZERO;
-        };
-        let size = if right == Right::Size {
-            client.size
-        } else {
-            client.default
         };
         let decision = log_of(&self.share).peek(log, now, cost);
         let in_log = decision
@@ -462,18 +439,26 @@ impl Accounts {
         self.clients.lend(slot, needed, own)
     }
 
-    /// Counts permits of the cycle for a client. If others lent them, their sizes shrink to the unspent rest.
-    fn spend(&mut self, slot: u32, cost: u32, has_lent: bool) {
-        self.spent = self.spent.saturating_add(cost);
+    /// Counts permits for a client, of this cycle as far as it has them. If others lent them, their sizes shrink to the unspent rest.
+    fn spend(&mut self, slot: u32, cost: u32, now: Tick) {
+        let covered = cost.min(self.unspent());
+        let has_lent = self.enlarge(slot, covered);
+        let share = &self.share;
+        self.clients
+            .change(slot, |client| client.spend(cost, covered, now, share));
+        self.spent = self.spent.saturating_add(covered);
         if has_lent && self.may_divide() {
             let has_turn = self.clients[slot].has_turn_of_another();
             self.clients.fit(self.unspent(), has_turn);
+        }
+        if let Some(log) = &mut self.log {
+            log_of(&self.share).charge(log, now, cost);
         }
     }
 
     /// Whether there is work left for all clients, which is then done.
     fn may_divide(&mut self) -> bool {
-        let clients = self.clients.order().len() as u64;
+        let clients = self.clients.order.len() as u64;
         let may = self.work >= clients;
         if may {
             self.work -= clients;
@@ -535,7 +520,7 @@ mod tests {
     }
 
     fn sizes(accounts: &Accounts) -> Vec<u32> {
-        let slots = accounts.clients.order().iter();
+        let slots = accounts.clients.order.iter();
         slots
             .map(|slot| accounts.client::<()>(*slot).size)
             .collect()
@@ -568,7 +553,6 @@ mod tests {
             accounts.decide(1, 41, at(30)),
             Decision::Never { capacity: 40 }
         );
-        assert_eq!(accounts.decide(1, 0, at(30)), Decision::Pass);
         assert_eq!(ask(&mut accounts, 1, 60, 100), 40);
         let report = accounts.client::<()>(1);
         assert_eq!((report.demand, report.used, report.refused), (60, 40, 20));
@@ -987,14 +971,14 @@ mod tests {
         }
         assert_eq!(ask(&mut accounts, 3, 1, 400), 1);
         assert_eq!(accounts.forgotten(), [1]);
-        assert_eq!(accounts.clients.order(), [2, 3]);
+        assert_eq!(accounts.clients.order, [2, 3]);
         assert_eq!(accounts.join(ClientTerms::new()), 1, "its slot is free");
-        assert_eq!(accounts.clients.order(), [2, 3, 1], "by age");
+        assert_eq!(accounts.clients.order, [2, 3, 1], "by age");
 
         accounts.set_waiting(2, 0);
         let _ = accounts.advance(at(u64::MAX / 2));
         assert_eq!(accounts.forgotten(), [2, 3, 1]);
-        assert!(accounts.clients.order().is_empty());
+        assert!(accounts.clients.order.is_empty());
     }
 
     #[test]
@@ -1006,7 +990,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, OVERFLOW, 20, 0), 10);
         let _ = accounts.advance(at(2_000));
         assert_eq!(accounts.forgotten(), [1, 2, 3]);
-        assert!(accounts.clients.order().is_empty());
+        assert!(accounts.clients.order.is_empty());
     }
 
     #[test]
@@ -1053,7 +1037,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, 2, 1, 50), 1);
         let _ = accounts.advance(at(100));
         assert_eq!(accounts.forgotten(), [2], "the oldest stays");
-        assert_eq!(accounts.clients.order(), [1, 3, 4]);
+        assert_eq!(accounts.clients.order, [1, 3, 4]);
         assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
         accounts.set_waiting(4, 0);
         let _ = accounts.advance(at(200));
@@ -1112,7 +1096,6 @@ mod tests {
         let cycle = (accounts.start, accounts.spent);
         assert_eq!(cycle, (at(30), 40), "it is a request");
         assert_eq!(accounts.decide(1, 1, at(40)), wait(90));
-        assert_eq!(accounts.peek(1, 0, at(40)), Decision::Pass);
         let _ = accounts.advance(at(130));
         let client = accounts.client::<()>(1);
         assert_eq!((client.demand, client.used, client.size), (100, 40, 40));
@@ -1240,7 +1223,7 @@ mod tests {
             let _ = accounts.advance(at(idle + 100));
             assert_eq!(accounts.spent, left);
             let known = if left > 0 { &[1][..] } else { &[] };
-            assert_eq!(accounts.clients.order(), known);
+            assert_eq!(accounts.clients.order, known);
         }
     }
 
@@ -1295,14 +1278,6 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_of_nothing_begins_no_cycle() {
-        let mut accounts = accounts(RULE, 1);
-        accounts.charge(1, 0, at(30));
-        assert_eq!(ask(&mut accounts, 1, 1, 50), 1);
-        assert_eq!(accounts.start, at(50));
-    }
-
-    #[test]
     fn new_parameters_keep_what_was_spent() {
         let mut accounts = accounts(RULE, 4);
         assert_eq!(ask(&mut accounts, 1, 10, 0), 10);
@@ -1327,7 +1302,6 @@ mod tests {
         let mut accounts = accounts(RULE, 2);
         accounts.pause_until(at(50));
         assert_eq!(accounts.decide(1, 1, at(20)), wait(30));
-        assert_eq!(accounts.decide(1, 0, at(20)), Decision::Pass);
         assert_eq!(accounts.decide(2, 1, at(50)), Decision::Pass);
     }
 
@@ -1480,7 +1454,7 @@ mod tests {
             }
             self.on_both(Accounts::forgotten);
             self.check_sizes();
-            let slots = self.accounts.clients.order();
+            let slots = &self.accounts.clients.order;
             let slot = if slots.is_empty() || self.random.u8(..8) == 0 {
                 let weight = self.random.u32(1..4);
                 let terms = ClientTerms::new().try_with_weight(weight).unwrap();
@@ -1579,7 +1553,7 @@ mod tests {
         /// Whatever was used is spent in one cycle, and in no two; or a client still has it overdrawn. In a cycle that is skipped, and
         /// with a fraction of a permit that is not carried, a client pays without spending.
         fn check_nothing_is_lost(&self) {
-            let slots = self.accounts.clients.order().iter();
+            let slots = self.accounts.clients.order.iter();
             let overdrawn =
                 slots.map(|slot| self.accounts.clients[*slot].overdrawn.div_ceil(1 << 32));
             let known = self.spent.0 + u64::from(self.spent.2) + overdrawn.sum::<u64>();
@@ -1591,8 +1565,8 @@ mod tests {
 
         /// What would pass may as well be charged.
         fn check_twin(&self) {
-            let slots = self.accounts.clients.order();
-            assert_eq!(slots, self.twin.clients.order());
+            let slots = &self.accounts.clients.order;
+            assert_eq!(slots, &self.twin.clients.order);
             assert_eq!(
                 self.accounts.cycle(at(self.now)),
                 self.twin.cycle(at(self.now))
@@ -1608,7 +1582,7 @@ mod tests {
 
         /// In the next cycle a client has what it asked for, up to its default share, but for what it owes.
         fn check_shares(&self) {
-            for slot in self.accounts.clients.order() {
+            for slot in &self.accounts.clients.order {
                 let client = &self.accounts.clients[*slot];
                 let due = client.demand.min(client.default);
                 assert!(client.is_new || client.size + client.paying >= due);
@@ -1618,7 +1592,7 @@ mod tests {
         fn check_sizes(&self) {
             let share = self.accounts.share();
             let capacity = u64::from(share.capacity());
-            let slots = self.accounts.clients.order();
+            let slots = &self.accounts.clients.order;
             let clients = || slots.iter().map(|slot| self.accounts.client::<()>(*slot));
             let sized: u64 = clients().map(|client| u64::from(client.size)).sum();
             // What is refunded of a loan is in no size until the next division.

@@ -10,7 +10,7 @@ use super::wide::{div_ceil, div_floor};
 /// A virtual clock rises by what flows into the pool, divided by the weight of the borrowers that compete. The *credit* of a borrower is
 /// its weight times that rise, less what it borrowed. A borrower competes for one to two generations of a cycle after it asked. The
 /// credit that it leaves unused goes to the others. Borrowers are two sums, one a generation, and never a list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Borrowers {
     /// What each unit of weight has been credited with so far.
     clock: i128,
@@ -18,8 +18,9 @@ pub(super) struct Borrowers {
     carry: i128,
     generation: u64,
     /// When the last generation began, and this one.
-    began_at: [Tick; 2],
-    ends_at: Tick,
+    pub(super) began_at: [Tick; 2],
+    /// When the borrowers of the last generation stop competing.
+    pub(super) ends_at: Tick,
     /// The clock when the last generation began, and this one.
     began: [i128; 2],
     /// The borrowers that last asked in this generation and in the last one, by the parity of its number.
@@ -46,24 +47,11 @@ pub(super) struct Borrower {
 impl Borrowers {
     pub(super) fn new(now: Tick, cycle: Duration) -> Self {
         Self {
-            clock: 0,
-            carry: 0,
             generation: 2,
             began_at: [now; 2],
             ends_at: now.after(cycle),
-            began: [0; 2],
-            recent: [Competing::default(); 2],
+            ..Self::default()
         }
-    }
-
-    /// When the last generation began, and this one.
-    pub(super) const fn began_at(&self) -> [Tick; 2] {
-        self.began_at
-    }
-
-    /// When the borrowers of the last generation stop competing.
-    pub(super) const fn ends_at(&self) -> Tick {
-        self.ends_at
     }
 
     /// Another cycle: a shorter one ends earlier.

@@ -165,9 +165,6 @@ impl RuleState for Buckets {
     }
 
     fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {
-        if cost == 0 {
-            return Decision::Pass;
-        }
         self.settle(Some(slot), now);
         let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
         let is_possible = units <= self.most_held(slot) && now >= self.paused_until;
@@ -175,15 +172,14 @@ impl RuleState for Buckets {
         if !is_possible || borrowed > 0 && (!self.may_borrow(slot) || borrowed > self.pool) {
             return self.refusal(slot, units, now);
         }
-        self.take(slot, level - units, borrowed);
-        self.count(slot, cost);
+        self.take(slot, cost, level - units, borrowed);
         Decision::Pass
     }
 
     fn peek(&self, slot: u32, cost: u32, now: Tick) -> Decision {
         let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
         let is_lent = units - level <= self.pool && self.least_pooled(slot) <= self.pool;
-        if cost == 0 || now >= self.paused_until && (units <= level || is_lent) {
+        if now >= self.paused_until && (units <= level || is_lent) {
             return Decision::Pass;
         }
         self.refusal(slot, units, now)
@@ -192,9 +188,6 @@ impl RuleState for Buckets {
     /// Counts permits that were used without having been asked for. What neither the bucket nor the pool has is owed: until that has
     /// come nothing else of the client passes.
     fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
-        if cost == 0 {
-            return;
-        }
         self.settle(Some(slot), now);
         let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
         let mut borrowed = units - units.min(level);
@@ -202,8 +195,7 @@ impl RuleState for Buckets {
             let may_borrow = self.may_borrow(slot);
             borrowed = borrowed.min(if may_borrow { self.pool } else { 0 });
         }
-        self.take(slot, level - units, borrowed);
-        self.count(slot, cost);
+        self.take(slot, cost, level - units, borrowed);
     }
 
     fn refuse(&mut self, slot: u32, cost: u32) {
@@ -229,7 +221,7 @@ impl RuleState for Buckets {
             self.levels
                 .set_level(slot, self.levels.level(slot) + returned);
             let bucket = self.levels.bucket_mut(slot);
-            if bucket.asked_at >= self.borrowers.began_at()[1] {
+            if bucket.asked_at >= self.borrowers.began_at[1] {
                 bucket.used = bucket.used.saturating_sub(permits);
             }
         }
@@ -255,7 +247,7 @@ impl RuleState for Buckets {
     /// What a client has and has used, in a cycle since the limit is used.
     fn client<K>(&self, slot: u32) -> ClientShare<K> {
         let (client, mut bucket) = (self.of(slot), *self.levels.bucket(slot));
-        bucket.enter_cycle(self.borrowers.began_at());
+        bucket.enter_cycle(self.borrowers.began_at);
         let size = self.quota(slot).permits;
         ClientShare {
             key: None,
@@ -302,7 +294,7 @@ impl Buckets {
     /// The share of a client in a cycle, rounded down.
     fn quota(&self, slot: u32) -> Quota {
         let capacity = i128::from(self.share.capacity());
-        let permits = capacity * self.levels.weight_of(slot) / self.levels.weight().max(1);
+        let permits = capacity * self.levels.weight_of(slot) / self.levels.weight.max(1);
         Quota {
             permits: u32::try_from(permits).unwrap_or(u32::MAX),
             window: self.share.cycle(),
@@ -353,7 +345,7 @@ impl Buckets {
 
     /// What the pool holds; without clients, the content of the buckets too.
     fn most_pooled(&self) -> i128 {
-        let is_empty = self.levels.weight() == 0;
+        let is_empty = self.levels.weight == 0;
         let buckets = if is_empty { self.all_buckets() } else { 0 };
         i128::from(self.share.pool()) * PERMIT + buckets
     }
@@ -373,7 +365,7 @@ impl Buckets {
         let smallest = self.weights.first_key_value();
         let least = i128::from(self.share.least()) * PERMIT;
         let least = smallest.map_or(0, |(weight, _)| div_ceil(least, (*weight).into()));
-        let part = div_ceil(self.all_buckets(), self.levels.weight().max(1));
+        let part = div_ceil(self.all_buckets(), self.levels.weight.max(1));
         self.levels.set_depth(part.max(least));
         self.pool = self.pool.saturating_add(self.levels.overflow());
     }
@@ -459,7 +451,7 @@ impl Buckets {
     }
 
     /// Takes what the level of a client falls short of from the pool, as far as it is `borrowed`.
-    fn take(&mut self, slot: u32, level: i128, borrowed: i128) {
+    fn take(&mut self, slot: u32, cost: u32, level: i128, borrowed: i128) {
         if borrowed > 0 {
             self.pool -= borrowed;
             let client = &mut self.clients[slot as usize];
@@ -467,9 +459,6 @@ impl Buckets {
         }
         let level = (level + borrowed).max(-MOST_OWED);
         self.levels.set_level(slot, level);
-    }
-
-    fn count(&mut self, slot: u32, cost: u32) {
         let bucket = self.levels.bucket_mut(slot);
         bucket.used = bucket.used.saturating_add(cost);
         bucket.passed = bucket.passed.saturating_add(1);
@@ -478,7 +467,7 @@ impl Buckets {
     /// A client asks now, and counts in the present cycle.
     fn begin_request(&mut self, slot: u32) -> &mut Bucket {
         let bucket = self.levels.bucket_mut(slot);
-        bucket.enter_cycle(self.borrowers.began_at());
+        bucket.enter_cycle(self.borrowers.began_at);
         bucket.asked_at = self.now;
         bucket
     }
@@ -517,7 +506,7 @@ impl Buckets {
             self.given_at(self.levels.units_until_there(slot, need))
         };
         let least = self.least_pooled(slot);
-        let (open_at, ends_at) = (there_at(least), self.borrowers.ends_at());
+        let (open_at, ends_at) = (there_at(least), self.borrowers.ends_at);
         if least == 0 || open_at <= ends_at {
             return open_at;
         }
@@ -591,7 +580,6 @@ mod tests {
             buckets.decide(1, 51, at(0)),
             Decision::Never { capacity: 50 }
         );
-        assert_eq!(buckets.decide(1, 0, at(0)), Decision::Pass);
         assert_eq!(ask(&mut buckets, 1, 60, 500 * MILLI), 20);
         let report = buckets.client::<()>(1);
         assert_eq!((report.size, report.used, report.refused), (40, 70, 50));
@@ -754,7 +742,6 @@ mod tests {
         buckets.pause_until(at(50));
         assert_eq!(buckets.peek(1, 1, at(20)), wait(30));
         assert_eq!(buckets.decide(1, 1, at(20)), wait(30));
-        assert_eq!(buckets.decide(1, 0, at(20)), Decision::Pass);
         assert_eq!(buckets.decide(2, 1, at(50)), Decision::Pass);
     }
 
@@ -922,7 +909,7 @@ mod tests {
         let mut buckets = buckets(minute, 2);
         buckets.retune(GuaranteedShare::new(100, SECOND), at(MILLI));
         let _ = buckets.advance(at(1_001 * MILLI));
-        assert_eq!(buckets.borrowers.ends_at(), at(2_001 * MILLI));
+        assert_eq!(buckets.borrowers.ends_at, at(2_001 * MILLI));
     }
 
     #[test]

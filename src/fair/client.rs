@@ -2,8 +2,8 @@ use core::time::Duration;
 
 use crate::time::{Tick, saturating_duration};
 
-use super::ClientTerms;
 use super::divide::Want;
+use super::{ClientTerms, FairShare};
 
 /// One permit of a debt.
 pub(super) const PERMIT: u64 = 1 << 32;
@@ -18,7 +18,7 @@ const MOST_CARRIED: i64 = 8 * TURN;
 const AVERAGED: u64 = 1 << 16;
 
 /// What the accounts know of a client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Client {
     pub(super) terms: ClientTerms,
     /// Whether a slot has this client. Of a free slot nothing else counts.
@@ -48,7 +48,7 @@ pub(super) struct Client {
     pub(super) carried: i64,
     /// 1 if its share by weight has a fraction that is carried: in some cycles its turn comes for one permit more than `default`.
     pub(super) turn: u32,
-    idle_cycles: u64,
+    pub(super) idle_cycles: u64,
     /// The last request that passed, and its cost.
     last: Option<(Tick, u32)>,
     pub(super) passed: u64,
@@ -56,28 +56,12 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) const fn new(terms: ClientTerms) -> Self {
+    pub(super) fn new(terms: ClientTerms) -> Self {
         Self {
             terms,
             is_known: true,
             is_new: true,
-            demand: 0,
-            average: 0,
-            default: 0,
-            size: 0,
-            used: 0,
-            refused: 0,
-            waiting: 0,
-            loan: 0,
-            owed: 0,
-            overdrawn: 0,
-            paying: 0,
-            carried: 0,
-            turn: 0,
-            idle_cycles: 0,
-            last: None,
-            passed: 0,
-            turned_away: 0,
+            ..Self::default()
         }
     }
 
@@ -92,10 +76,6 @@ impl Client {
 
     pub(super) fn is_in_debt(&self) -> bool {
         self.owed > 0 || self.paying > 0
-    }
-
-    pub(super) fn is_overdrawn(&self) -> bool {
-        self.overdrawn > 0
     }
 
     /// Whether its loan in this cycle is no more than a turn: it gives up a later one for it, and owes nothing.
@@ -124,25 +104,15 @@ impl Client {
         ((!self.is_new).then_some(lacks), terms)
     }
 
-    pub(super) fn is_idle_for(&self, cycles: u32) -> bool {
-        self.idle_cycles >= u64::from(cycles)
-    }
-
-    pub(super) fn count(&mut self, cost: u32, now: Tick) {
-        self.used = self.used.saturating_add(cost);
-        self.passed = self.passed.saturating_add(1);
-        self.last = Some((now, cost));
-    }
-
-    /// Counts permits that were used without a request. The cycle had `covered` of them.
-    pub(super) fn charge(&mut self, cost: u32, covered: u32, now: Tick, cycle: Duration) {
+    /// Counts permits, of which the cycle had `covered`. Pacing spaces those that come too early.
+    pub(super) fn spend(&mut self, cost: u32, covered: u32, now: Tick, share: &FairShare) {
         self.used = self.used.saturating_add(covered);
         let parts = u64::from(cost - covered) * PERMIT;
         self.overdrawn = self.overdrawn.saturating_add(parts);
+        let is_early =
+            share.paces() && now < self.next_at(self.size.max(self.default), share.cycle());
         self.last = match self.last {
-            Some((last, before)) if now < self.next_at(self.size.max(self.default), cycle) => {
-                Some((last, before.saturating_add(cost)))
-            }
+            Some((last, before)) if is_early => Some((last, before.saturating_add(cost))),
             _ => Some((now, cost)),
         };
     }
@@ -232,17 +202,10 @@ impl Client {
         self.pay(paid.saturating_mul(PERMIT));
         let waiting = self.waiting_or_overdrawn();
         let empty_idle = if waiting > 0 { 0 } else { empty };
-        self.idle_cycles = if attempted > 0 {
-            0
-        } else {
-            self.idle_cycles + 1
-        };
-        self.idle_cycles = self.idle_cycles.saturating_add(empty_idle);
-        if self.is_new {
-            self.average = u64::from(attempted) * AVERAGED;
-        } else {
-            self.average_in(attempted, smoothing);
-        }
+        let idle = self.idle_cycles + 1;
+        let idle = if attempted > 0 { 0 } else { idle };
+        self.idle_cycles = idle.saturating_add(empty_idle);
+        self.average_in(attempted, if self.is_new { 1 } else { smoothing });
         self.is_new = false;
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         for _ in 0..empty {

@@ -1,9 +1,6 @@
 use core::mem;
 use core::ops::{Index, IndexMut};
-use core::time::Duration;
 use std::collections::BinaryHeap;
-
-use crate::time::Tick;
 
 use super::client::{Client, TURN};
 use super::divide::{Shares, Want};
@@ -14,11 +11,11 @@ use super::{ClientTerms, FairShare};
 pub(crate) const OVERFLOW: u32 = 0;
 
 /// All clients by slot, and how the capacity is divided among them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Clients {
     slots: Vec<Client>,
     /// The slots of known clients, the oldest first.
-    order: Vec<u32>,
+    pub(super) order: Vec<u32>,
     free: Vec<u32>,
     forgotten: Vec<u32>,
     weights: u64,
@@ -34,24 +31,10 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new() -> Self {
-        let mut overflow = Client::new(ClientTerms::new());
-        overflow.is_known = false;
         Self {
-            slots: vec![overflow],
-            order: Vec::new(),
-            free: Vec::new(),
-            forgotten: Vec::new(),
-            weights: 0,
-            bounded: 0,
-            sized: 0,
-            reclaimable: 0,
-            lenders: None,
+            slots: vec![Client::default()],
+            ..Self::default()
         }
-    }
-
-    /// The slots of known clients, the oldest first.
-    pub(super) fn order(&self) -> &[u32] {
-        &self.order
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Client> {
@@ -110,8 +93,9 @@ impl Clients {
             let client = &mut slots[*slot as usize];
             let is_bounded = *slot != OVERFLOW && !client.terms.has_own_share();
             let is_beyond = is_bounded && bounded >= share.max_clients() as usize;
-            client.is_known = !client.is_idle_for(share.forgets_after())
-                && (!is_beyond || client.waiting > 0 || client.is_overdrawn());
+            let is_idle = client.idle_cycles >= u64::from(share.forgets_after());
+            client.is_known =
+                !is_idle && (!is_beyond || client.waiting > 0 || client.overdrawn > 0);
             if client.is_known {
                 bounded += usize::from(is_bounded);
             } else {
@@ -171,23 +155,6 @@ impl Clients {
         }
     }
 
-    /// Counts a request that passes, within the size of its client.
-    pub(super) fn count(&mut self, slot: u32, cost: u32, now: Tick) {
-        self.change(slot, |client| client.count(cost, now));
-    }
-
-    /// Counts permits that were used without a request. The cycle had `covered` of them, within the size of the client.
-    pub(super) fn charge(
-        &mut self,
-        slot: u32,
-        cost: u32,
-        covered: u32,
-        now: Tick,
-        cycle: Duration,
-    ) {
-        self.change(slot, |client| client.charge(cost, covered, now, cycle));
-    }
-
     /// Enlarges the size of a client to what it `needs`, and says whether that takes something from others. It owes what is above
     /// its `own` part.
     pub(super) fn lend(&mut self, slot: u32, needs: u32, own: u32) -> bool {
@@ -222,14 +189,8 @@ impl Clients {
         let (capacity, carries, weights) = (share.capacity(), share.carries(), self.weights);
         let wants: Vec<Want> = self.all().map(Client::want).collect();
         let shares = Shares::exact(capacity, &wants, share.reservation(), share.division());
-        let sizes = shares.whole(capacity, |at| {
-            let earlier = self[self.order[at]].carried;
-            if carries {
-                earlier + shares.fraction(at)
-            } else {
-                0
-            }
-        });
+        let rank = |at: usize| self[self.order[at]].carried + shares.fraction(at);
+        let sizes = shares.whole(capacity, |at| if carries { rank(at) } else { 0 });
         let (mut at, mut repaid) = (0, 0);
         self.for_each(|client| {
             set_default(client, share, weights);
@@ -293,7 +254,7 @@ impl Clients {
     }
 
     /// Updates the sum that can be taken back when a client changes.
-    fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Client) -> T) -> T {
+    pub(super) fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Client) -> T) -> T {
         let client = &mut self[slot];
         let before = client.unspent_loan();
         let result = change(client);

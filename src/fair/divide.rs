@@ -62,12 +62,6 @@ struct Exact {
     rest: u128,
 }
 
-impl Exact {
-    fn has_fraction(&self) -> bool {
-        self.part > 0 || self.rest > 0
-    }
-}
-
 impl Shares {
     pub(super) fn exact(
         capacity: u32,
@@ -75,18 +69,13 @@ impl Shares {
         reservation: u32,
         division: Division,
     ) -> Self {
-        let weights: u64 = wants
-            .iter()
-            .map(|(_, terms)| u64::from(terms.weight()))
-            .sum();
-        let unit = u128::from(weights) * u128::from(WHOLE);
+        let weights = wants.iter().map(|(_, terms)| u64::from(terms.weight()));
+        let unit = u128::from(weights.sum::<u64>()) * u128::from(WHOLE);
         let default = |terms: &ClientTerms| {
             u128::from(capacity) * u128::from(terms.weight()) * u128::from(WHOLE)
         };
-        let gaps: Vec<Gap> = wants
-            .iter()
-            .map(|want| gap(want, default(&want.1), unit, reservation))
-            .collect();
+        let gap_of = |want: &Want| gap(want, default(&want.1), unit, reservation);
+        let gaps: Vec<Gap> = wants.iter().map(gap_of).collect();
         let (lent, lacking) = gaps
             .iter()
             .fold((0, 0_u128), |(lent, lacking), gap| match *gap {
@@ -141,20 +130,11 @@ impl Shares {
         if left == 0 || left >= sizes.len() {
             return sizes;
         }
-        let mut order: Vec<_> = self
-            .exact
-            .iter()
-            .enumerate()
-            .map(|(at, exact)| {
-                Reverse((
-                    exact.has_fraction(),
-                    rank(at),
-                    exact.part,
-                    exact.rest,
-                    Reverse(at),
-                ))
-            })
-            .collect();
+        let place = |(at, exact): (usize, &Exact)| {
+            let has_fraction = exact.part > 0 || exact.rest > 0;
+            Reverse((has_fraction, rank(at), exact.part, exact.rest, Reverse(at)))
+        };
+        let mut order: Vec<_> = self.exact.iter().enumerate().map(place).collect();
         order.select_nth_unstable(left - 1);
         for Reverse((.., Reverse(at))) in &order[..left] {
             sizes[*at] += 1;

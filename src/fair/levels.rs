@@ -19,7 +19,7 @@ const MOST_STEPS: i128 = 1 << 72;
 /// No time walks over them. A virtual clock rises by what the rate gives to each unit of weight. A bucket of weight w has room for
 /// w · (`clock` − `mark`), where the `mark` follows the clock at the depth of a bucket. When the mark rises by a step, all full buckets
 /// together overflow by their weight. Those that are not full are ordered by the mark at which they are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Levels {
     /// By slot.
     buckets: Vec<Bucket>,
@@ -31,7 +31,7 @@ pub(super) struct Levels {
     mark: i128,
     depth: i128,
     /// The weight of all buckets.
-    weight: i128,
+    pub(super) weight: i128,
     /// The part of it that is full.
     full: i128,
     /// The buckets that are not full.
@@ -40,7 +40,7 @@ pub(super) struct Levels {
 
 /// One bucket, and what its client has asked for. Among many clients a decision takes as long as the memory does: this is one line of
 /// the cache.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Bucket {
     /// Its weight times the clock, less what it holds. A debt makes it larger. Of a full one it does not count.
@@ -75,28 +75,14 @@ impl Place {
         self.0 >> 32
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the lower half is the slot"
-    )]
-    const fn slot(self) -> u32 {
-        self.0 as u32
+    fn slot(self) -> u32 {
+        u32::try_from(self.0 & i128::from(u32::MAX)).unwrap_or(0)
     }
 }
 
-impl Default for Bucket {
+impl Default for Place {
     fn default() -> Self {
-        Self {
-            account: 0,
-            place: Place::NONE,
-            asked_at: Tick::ZERO,
-            passed: 0,
-            weight: 0,
-            demand: 0,
-            used: 0,
-            refused: 0,
-        }
+        Self::NONE
     }
 }
 
@@ -115,13 +101,9 @@ impl Levels {
     pub(super) fn new() -> Self {
         Self {
             buckets: vec![Bucket::default()],
-            clock: 0,
-            carry: 0,
             mark: -MOST_STEPS,
             depth: MOST_STEPS,
-            weight: 0,
-            full: 0,
-            filling: BTreeSet::new(),
+            ..Self::default()
         }
     }
 
@@ -143,10 +125,6 @@ impl Levels {
             filling,
             ..*self
         }
-    }
-
-    pub(super) const fn weight(&self) -> i128 {
-        self.weight
     }
 
     pub(super) fn len(&self) -> usize {

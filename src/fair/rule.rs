@@ -32,6 +32,7 @@ pub(crate) trait HasState: Sized {
 ///
 /// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
 /// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
+/// It answers a request for nothing itself: a cost is 1 or more.
 pub(crate) trait RuleState: Send + 'static {
     type Rule;
 

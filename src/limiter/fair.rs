@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::fair::report::{ClientShare, FairCycle};
-use crate::fair::{ClientTerms, FairShare, GuaranteedShare, Rule};
+use crate::fair::{ClientTerms, FairShare, GuaranteedShare, Rule, RuleState};
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
 use crate::time::{OutOfRange, Resolution, or_panic};
@@ -253,9 +253,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// has a full bucket by then, and keeps it if it has [its own share](ClientTerms::with_own_share).
     pub fn remember(&self, clients: impl IntoIterator<Item = K>) {
         for client in clients {
-            let mut all = self.lock();
-            all.remember(&client);
-            unlock(all);
+            self.locked(|clients| clients.remember(&client));
         }
     }
 
@@ -311,7 +309,14 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     #[must_use]
     pub fn at(&self, key: K) -> FairAt<K, R> {
         let observer = self.observer_of(|| key.clone());
-        FairAt::new(self.clone(), key, Reporter::of(observer.as_ref()))
+        FairAt {
+            fair: self.clone(),
+            key,
+            queue: None,
+            position: Position::None,
+            spare: None,
+            reporter: Reporter::of(observer.as_ref()),
+        }
     }
 
     /// Waits for `cost` permits of this client, behind every request that waits for the same client.
@@ -388,7 +393,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
             self.at(key),
             cost,
             within,
-            |limit, cost| limit.fair().estimate(limit.key(), cost),
+            |limit, cost| limit.fair.estimate(&limit.key, cost),
             FairAt::refuse_late,
         )
     }
@@ -424,29 +429,18 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     where
         Q: AsKey<K> + ?Sized,
     {
-        let mut clients = self.lock();
-        let (reply, asked) = clients.try_ask(key, Intent::Acquire, cost);
-        let status = asked.map(|(slot, now)| clients.status_at(slot, now));
-        unlock(clients);
+        let (reply, status) = self.locked(|clients| {
+            let (reply, asked) = clients.try_ask(key, Intent::Acquire, cost);
+            (reply, asked.map(|(slot, now)| clients.status_at(slot, now)))
+        });
         let decision = self.decision(reply, cost, Intent::Acquire);
         self.report_try(key, cost, decision);
         (decision, status.unwrap_or_else(|| self.lock().status(key)))
     }
 
-    const fn resolution(&self) -> Resolution {
-        self.resolution
-    }
-
     /// Asks without waiting.
-    pub(super) fn try_decide<Q: AsKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        cost: u32,
-        intent: Intent,
-    ) -> Decision {
-        let mut clients = self.lock();
-        let (reply, _) = clients.try_ask(key, intent, cost);
-        unlock(clients);
+    fn try_decide<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32, intent: Intent) -> Decision {
+        let (reply, _) = self.locked(|clients| clients.try_ask(key, intent, cost));
         self.decision(reply, cost, intent)
     }
 
@@ -470,9 +464,13 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
         cost: u32,
         spare: &mut Option<Arc<ClientQueue<K, R>>>,
     ) -> Reply<K, R> {
-        let mut clients = self.lock();
-        let reply = clients.ask(key, intent, cost, |slot, clock| {
-            let account = Account::new(Arc::clone(&self.clients), clock, slot);
+        let queue_of = |slot, clock| {
+            let clients = Arc::clone(&self.clients);
+            let account = Account {
+                clients,
+                clock,
+                slot,
+            };
             match spare.take() {
                 Some(spare) => {
                     spare.with(|old, _| *old = account);
@@ -480,9 +478,8 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
                 }
                 None => WaitQueue::new(account),
             }
-        });
-        unlock(clients);
-        reply
+        };
+        self.locked(|clients| clients.ask(key, intent, cost, queue_of))
     }
 
     /// Tells the account which requests wait after the queue was used, and wakes others that may pass earlier now: see
@@ -494,15 +491,13 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
         leaves: bool,
     ) -> Option<Arc<ClientQueue<K, R>>> {
         let last = queue.with(|account, waiters| account.settle(waiters, refused, leaves));
-        unlock(self.lock());
+        self.locked(|_| ());
         last
     }
 
     /// Counts a request that did not want to wait for so long.
     fn count_refusal(&self, key: &K, cost: u32) {
-        let mut clients = self.lock();
-        clients.count_refusal(key, cost);
-        unlock(clients);
+        self.locked(|clients| clients.count_refusal(key, cost));
     }
 
     /// How long a request would wait for which its client is remembered.
@@ -525,6 +520,17 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
         if let Some(KeyedObserver::Same(observer)) = self.observer.as_deref() {
             observer.report(event);
         }
+    }
+
+    /// Works under the lock. Then it wakes each head whose permits are due earlier than its timer says.
+    #[inline]
+    fn locked<T>(&self, work: impl FnOnce(&mut FairClients<K, R>) -> T) -> T {
+        let mut clients = self.lock();
+        let done = work(&mut clients);
+        if clients.has_to_wake {
+            wake(clients, |queue| queue.update(|_, _| ()));
+        }
+        done
     }
 
     #[inline]
@@ -559,7 +565,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
         let mut clients = self.lock();
         clients.retune(share);
         // A request that is too costly now is refused, wherever it is queued.
-        wake_all(clients);
+        wake(clients, |queue| queue.wake_all());
         self.report(Event::Retuned);
     }
 
@@ -582,9 +588,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
 
     /// Ends every pause.
     pub fn resume(&self) {
-        let mut clients = self.lock();
-        clients.resume();
-        unlock(clients);
+        self.locked(FairClients::resume);
         self.report(Event::Resumed);
     }
 }
@@ -605,7 +609,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// The parameters, as of the last [`retune`](Self::retune).
     #[must_use]
     pub fn share(&self) -> R {
-        *self.lock().share()
+        *self.lock().accounts.share()
     }
 
     /// What all clients have done so far, those that are forgotten included.
@@ -619,10 +623,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// With a [`FairShare`] the quota is its size in this cycle, and the reset the end of the cycle. With a guaranteed share the quota is
     /// that share, and the reset is when its bucket is full. A client that is not remembered is not kept for it.
     pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
-        let mut clients = self.lock();
-        let status = clients.status(key);
-        unlock(clients);
-        Some(status)
+        Some(self.locked(|clients| clients.status(key)))
     }
 
     /// What each client has in this cycle, with a [`FairShare`] the oldest first. It goes through all of them, and begins the cycles that
@@ -650,19 +651,13 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// ```
     #[must_use]
     pub fn shares(&self) -> Vec<ClientShare<K>> {
-        let mut clients = self.lock();
-        let shares = clients.shares();
-        unlock(clients);
-        shares
+        self.locked(FairClients::shares)
     }
 
     /// How many clients are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
-        let mut clients = self.lock();
-        let len = clients.len();
-        unlock(clients);
-        len
+        self.locked(FairClients::len)
     }
 
     /// Whether no client is remembered.
@@ -694,10 +689,10 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// ```
     #[must_use]
     pub fn cycle(&self) -> FairCycle {
-        let mut clients = self.lock();
-        let cycle = clients.cycle();
-        unlock(clients);
-        cycle
+        self.locked(|clients| {
+            let now = clients.enter();
+            clients.accounts.cycle(now)
+        })
     }
 }
 
@@ -771,25 +766,6 @@ pub struct FairAt<K: Hash + Eq + Clone + Send + 'static, R: Rule = FairShare> {
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> FairAt<K, R> {
-    const fn new(fair: Fair<K, R>, key: K, reporter: Reporter) -> Self {
-        Self {
-            fair,
-            key,
-            queue: None,
-            position: Position::None,
-            spare: None,
-            reporter,
-        }
-    }
-
-    const fn fair(&self) -> &Fair<K, R> {
-        &self.fair
-    }
-
-    const fn key(&self) -> &K {
-        &self.key
-    }
-
     /// Waits for `cost` permits, if they can be had `within` this time: see [`Fair::acquire_within`].
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         self.fair.acquire_within(self.key.clone(), cost, within)
@@ -813,9 +789,8 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> FairAt<K, R> {
     }
 
     fn give_back(&self, cost: u32, spent_at: Option<Instant>) {
-        let mut clients = self.fair.lock();
-        clients.refund(&self.key, cost, spent_at);
-        unlock(clients);
+        self.fair
+            .locked(|clients| clients.refund(&self.key, cost, spent_at));
     }
 
     fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -826,7 +801,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> FairAt<K, R> {
                 Reply::Ask(queue) => self.queue.insert(queue),
             },
         };
-        let caller = Caller::new(cx, Some(self.fair.resolution()), Priority::Normal, None);
+        let caller = Caller::new(cx, Some(self.fair.resolution), Priority::Normal, None);
         let position = &mut self.position;
         let answer = queue.poll_acquire(position, cost, intent, &caller);
         let is_refused = matches!(answer, Poll::Ready(Decision::Never { .. }));
@@ -889,7 +864,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Limiter for FairAt<K, R> {
     }
 
     fn resolution(&self) -> Resolution {
-        self.fair.resolution()
+        self.fair.resolution
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -918,9 +893,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Limiter for FairAt<K, R> {
 
 impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Settle for FairAt<K, R> {
     fn charge(&self, cost: u32) {
-        let mut clients = self.fair.lock();
-        clients.charge(&self.key, cost);
-        unlock(clients);
+        self.fair.locked(|clients| clients.charge(&self.key, cost));
     }
 
     fn refund_from(&self, spent_at: Instant, cost: u32) {
@@ -976,29 +949,12 @@ fn try_queue<K, R: Rule>(
     queue.try_acquire(position, None, cost, intent, Account::wait_behind)
 }
 
-/// Unlocks, and wakes those who may pass earlier than their timers say.
-#[inline]
-pub(super) fn unlock<K, R: Rule>(clients: MutexGuard<'_, FairClients<K, R>>) {
-    if clients.has_to_wake() {
-        wake_heads(clients);
-    }
-}
-
-/// Unlocks, and wakes each head whose permits are due earlier than its timer says.
+/// Unlocks, and wakes waiters of each queue.
 #[cold]
-fn wake_heads<K, R: Rule>(mut clients: MutexGuard<'_, FairClients<K, R>>) {
+fn wake<K, R: Rule>(mut clients: MutexGuard<'_, FairClients<K, R>>, each: fn(&ClientQueue<K, R>)) {
     let queues = clients.queues();
     drop(clients);
     for queue in queues {
-        queue.update(|_, _| ());
-    }
-}
-
-/// Unlocks, and wakes every waiter.
-pub(super) fn wake_all<K, R: Rule>(mut clients: MutexGuard<'_, FairClients<K, R>>) {
-    let queues = clients.queues();
-    drop(clients);
-    for queue in queues {
-        queue.wake_all();
+        each(&queue);
     }
 }

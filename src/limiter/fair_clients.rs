@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::fair::report::{ClientShare, FairCycle};
-use crate::fair::{ClientTerms, FairShare, OVERFLOW, Rule, RuleState};
+use crate::fair::report::ClientShare;
+use crate::fair::{ClientTerms, OVERFLOW, Rule, RuleState};
 use crate::policy::{Decision, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue, Waiters};
@@ -36,7 +36,7 @@ pub(super) struct FairClients<K, R: Rule> {
     /// Whether a cycle began, and the keys of forgotten clients are still here.
     has_to_sweep: bool,
     /// Whether a waiter may pass earlier than its timer says.
-    has_to_wake: bool,
+    pub(super) has_to_wake: bool,
 }
 
 /// One client, or the shared overflow client.
@@ -71,10 +71,6 @@ impl<K, R: Rule> FairClients<K, R> {
         }
     }
 
-    pub(super) fn share(&self) -> &R {
-        self.accounts.share()
-    }
-
     /// Pauses, and returns for how long: of two pauses the later end counts.
     pub(super) fn pause_for(&mut self, duration: Duration) -> Duration {
         let now = self.clock.now();
@@ -95,11 +91,6 @@ impl<K, R: Rule> FairClients<K, R> {
         }
         let left = self.paused_until.since(self.clock.now());
         (!left.is_zero()).then_some(left)
-    }
-
-    #[inline]
-    pub(super) const fn has_to_wake(&self) -> bool {
-        self.has_to_wake
     }
 
     /// The queues of all clients. They are to be updated or woken when the clients are not locked any more.
@@ -138,12 +129,13 @@ impl<K, R: Rule> FairClients<K, R> {
         self.accounts.refuse(slot, cost);
     }
 
-    /// When a request behind these waiters may pass, at the earliest.
-    fn wait_behind(&self, slot: u32, now: Tick, waiters: &Waiters, cost: u32) -> Decision {
-        let open_at = self.accounts.open_behind(slot, waiters.cost(), cost, now);
-        Decision::Wait {
-            retry_in: open_at.since(now).max(Duration::from_nanos(1)),
-        }
+    /// The queue of a client, if it has one. It has to be settled later.
+    #[inline]
+    fn use_queue(&mut self, slot: u32) -> Option<Arc<ClientQueue<K, R>>> {
+        let client = self.client(slot);
+        let queue = client.queue.clone()?;
+        client.handles += 1;
+        Some(queue)
     }
 }
 
@@ -344,21 +336,43 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
         let slot = accounts.join(terms);
         look(&accounts, slot)
     }
+
+    pub(super) fn shares(&mut self) -> Vec<ClientShare<K>> {
+        self.enter();
+        let share_of = |slot| {
+            let mut share = self.accounts.client(slot);
+            share.key.clone_from(&self.clients[slot as usize].key);
+            share
+        };
+        self.accounts.slots().map(share_of).collect()
+    }
+
+    pub(super) fn len(&mut self) -> usize {
+        self.enter();
+        self.accounts.slots().len()
+    }
+
+    pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Status {
+        let now = self.enter_unused();
+        let status = self.look(key, |accounts, slot| accounts.status(slot, now));
+        self.paused(status, now)
+    }
+
+    /// What a client has left right after a decision.
+    pub(super) fn status_at(&self, slot: u32, now: Tick) -> Status {
+        self.paused(self.accounts.status(slot, now), now)
+    }
+
+    fn paused(&self, status: Status, now: Tick) -> Status {
+        if now < self.paused_until {
+            return status.paused_for(self.paused_until.since(now));
+        }
+        status
+    }
 }
 
 /// With a smaller map none of its memory is given back.
 const FEW: usize = 64;
-
-impl<K, R: Rule> FairClients<K, R> {
-    /// The queue of a client, if it has one. It has to be settled later.
-    #[inline]
-    fn use_queue(&mut self, slot: u32) -> Option<Arc<ClientQueue<K, R>>> {
-        let client = self.client(slot);
-        let queue = client.queue.clone()?;
-        client.handles += 1;
-        Some(queue)
-    }
-}
 
 impl<K, R: Rule> Client<K, R> {
     const fn new() -> Self {
@@ -373,28 +387,20 @@ impl<K, R: Rule> Client<K, R> {
 
 /// The account of one client, for which its requests queue.
 pub(super) struct Account<K, R: Rule> {
-    clients: Arc<Mutex<FairClients<K, R>>>,
-    clock: Clock,
-    slot: u32,
+    pub(super) clients: Arc<Mutex<FairClients<K, R>>>,
+    pub(super) clock: Clock,
+    pub(super) slot: u32,
 }
 
 impl<K, R: Rule> Account<K, R> {
-    pub(super) const fn new(
-        clients: Arc<Mutex<FairClients<K, R>>>,
-        clock: Clock,
-        slot: u32,
-    ) -> Self {
-        Self {
-            clients,
-            clock,
-            slot,
-        }
-    }
-
     /// When a request behind these waiters may pass, at the earliest.
     pub(super) fn wait_behind(&mut self, waiters: &Waiters, cost: u32) -> Decision {
-        let now = self.clock.now();
-        lock(&self.clients).wait_behind(self.slot, now, waiters, cost)
+        let (now, behind) = (self.clock.now(), waiters.cost());
+        let clients = lock(&self.clients);
+        let open_at = clients.accounts.open_behind(self.slot, behind, cost, now);
+        Decision::Wait {
+            retry_in: open_at.since(now).max(Duration::from_nanos(1)),
+        }
     }
 
     /// Takes the requests that wait, and counts the `refused` ones. A handle that `leaves` gets the queue, if it was the last handle.
@@ -442,48 +448,6 @@ impl<K, R: Rule> Resource for Account<K, R> {
 
     fn on_queued(&mut self) {
         lock(&self.clients).stats.held_back += 1;
-    }
-}
-
-impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
-    pub(super) fn shares(&mut self) -> Vec<ClientShare<K>> {
-        self.enter();
-        let share_of = |slot| {
-            let mut share = self.accounts.client(slot);
-            share.key.clone_from(&self.clients[slot as usize].key);
-            share
-        };
-        self.accounts.slots().map(share_of).collect()
-    }
-
-    pub(super) fn len(&mut self) -> usize {
-        self.enter();
-        self.accounts.slots().len()
-    }
-
-    pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Status {
-        let now = self.enter_unused();
-        let status = self.look(key, |accounts, slot| accounts.status(slot, now));
-        self.paused(status, now)
-    }
-
-    /// What a client has left right after a decision.
-    pub(super) fn status_at(&self, slot: u32, now: Tick) -> Status {
-        self.paused(self.accounts.status(slot, now), now)
-    }
-
-    fn paused(&self, status: Status, now: Tick) -> Status {
-        if now < self.paused_until {
-            return status.paused_for(self.paused_until.since(now));
-        }
-        status
-    }
-}
-
-impl<K: Hash + Eq + Clone> FairClients<K, FairShare> {
-    pub(super) fn cycle(&mut self) -> FairCycle {
-        let now = self.enter();
-        self.accounts.cycle(now)
     }
 }
 

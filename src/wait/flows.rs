@@ -1,4 +1,3 @@
-use core::cmp::Ordering;
 use core::hash::{BuildHasherDefault, Hasher};
 use core::mem;
 use core::num::NonZeroU32;
@@ -104,19 +103,13 @@ const FEW: usize = 64;
 struct Place {
     /// That of its first request.
     class: u64,
-    load: Load,
+    /// What it uses, for its weight: see [`load`].
+    load: u128,
     turn: Turn,
 }
 
 /// The account of a flow once its first request is paid, and that request.
 type Turn = (u128, Ticket);
-
-/// What a flow uses, for its weight. It decides which flows are below their share.
-#[derive(Clone, Copy, Debug)]
-struct Load {
-    in_use: u32,
-    weight: u32,
-}
 
 /// The waiters of one flow.
 #[derive(Default)]
@@ -322,7 +315,8 @@ impl Flows {
 
     /// The next of the flows below their share, or else of the others. It looks at one flow of each load.
     fn next_by_share(&self, total: u32) -> Option<&Place> {
-        let rank = |place: &Place| (!self.course.is_below_share(place.load, total), place.turn);
+        let share = load(total, self.course.weights.max(1));
+        let rank = |place: &Place| (place.load >= share, place.turn);
         let mut earliest: Option<&Place> = None;
         let mut next = self.waiting.first();
         while let Some(place) = next {
@@ -344,10 +338,7 @@ impl Place {
     fn start_of(class: u64) -> Self {
         Self {
             class,
-            load: Load {
-                in_use: 0,
-                weight: 1,
-            },
+            load: 0,
             turn: Turn::default(),
         }
     }
@@ -355,10 +346,9 @@ impl Place {
 
 impl Course {
     fn place_of(&self, lane: &mut Lane) -> Option<Place> {
-        let weight = lane.weight;
-        let (in_use, account) = (lane.in_use, lane.account);
+        let (weight, account, in_use) = (lane.weight, lane.account, lane.in_use);
         let (first, waiter) = lane.waiters.end_mut(false)?;
-        let (class, load) = (first.flow & CLASS, Load { in_use, weight });
+        let (class, load) = (first.flow & CLASS, load(in_use, weight.into()));
         let turn = (self.paid(account, weight, waiter.cost), first);
         Some(Place { class, load, turn })
     }
@@ -390,11 +380,12 @@ impl Course {
             self.account = self.account.max(average.min(latest));
         }
     }
+}
 
-    fn is_below_share(&self, load: Load, total: u32) -> bool {
-        let used = u128::from(load.in_use) * u128::from(self.weights);
-        used < u128::from(total) * u128::from(load.weight)
-    }
+/// What is used for a weight, in parts of 2⁻⁹⁶. The order is exact: two such fractions differ by more than a part, if one weight has 32
+/// bits and the other 64.
+fn load(in_use: u32, weight: u64) -> u128 {
+    (u128::from(in_use) << 96) / u128::from(weight)
 }
 
 fn share(amount: u64, weights: u64) -> u128 {
@@ -411,31 +402,6 @@ impl Lane {
         }
     }
 }
-
-impl Ord for Load {
-    fn cmp(&self, other: &Self) -> Ordering {
-        if self.in_use == 0 && other.in_use == 0 {
-            return Ordering::Equal;
-        }
-        let [one, another] = [(self, other), (other, self)]
-            .map(|(load, other)| u64::from(load.in_use) * u64::from(other.weight));
-        one.cmp(&another)
-    }
-}
-
-impl PartialOrd for Load {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Load {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Load {}
 
 /// The keys are hashes.
 #[derive(Default)]
@@ -628,6 +594,17 @@ mod tests {
     }
 
     #[test]
+    fn loads_of_any_weights_are_in_exact_order() {
+        let most = u64::from(u32::MAX);
+        assert_eq!(load(2, 2 * most), load(1, most));
+        assert_eq!(load(0, 1), load(0, most));
+        assert!(load(u32::MAX - 2, most - 1) < load(u32::MAX - 1, most));
+        // The share of a flow, where the sum of the weights has 64 bits.
+        assert!(load(1, most) > load(1 << 31, (most << 31) + 1));
+        assert!(load(1, most) < load(1 << 31, (most << 31) - 1));
+    }
+
+    #[test]
     fn the_next_is_found_at_one_key_of_each_load_and_no_other_key_moves() {
         let mut flows = Flows::default();
         flows.divide(1_000);
@@ -636,11 +613,11 @@ mod tests {
             flows.take(flow(key, 1), 1);
             insert(&mut flows, ticket(key, key), 1, 1);
         }
-        // All use their share, then all less, then all more.
-        for (total, is_below) in [(1_000, false), (1_001, true), (999, false)] {
+        // All use less than their share, then all more, then all just as much.
+        for (total, is_below) in [(1_001, true), (999, false), (1_000, false)] {
             flows.divide(total);
             let load = flows.waiting.first().unwrap().load;
-            assert_eq!(flows.course.is_below_share(load, total), is_below);
+            assert_eq!(load < super::load(total, flows.course.weights), is_below);
             assert_eq!(flows.head(), Some(ticket(0, 0)));
         }
         flows.look_at(Tick::ZERO);

@@ -11,7 +11,7 @@ use futures::sink::Drain;
 use futures::stream::{Iter, Pending, PollFn};
 use paceline::batch::{Group, Window};
 use paceline::concurrency::future::{
-    AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits,
+    AcquirePermit, AcquirePermitFrom, AcquirePermitWithin, AcquirePermits,
 };
 use paceline::concurrency::{
     Adaptive, AdaptivePermit, Admit, Aimd, Controller, FairPermits, Gradient, KeyedPermits,
@@ -203,14 +203,14 @@ fn everything_can_be_sent_shared_moved_and_printed_also_over_items_that_cannot_b
     free::<FairPermits<Secret, Adaptive<Aimd>>>();
     free::<KeyedPermits<Secret>>();
     free::<PermitsAt<Secret>>();
-    free::<AcquirePermitAt<u8>>();
+    free::<AcquirePermitFrom<PermitsAt<u8>>>();
     free::<AcquirePermitWithin<PermitsAt<Secret>>>();
     free::<FleetUsage>();
     free::<UsagePermit>();
     free::<WorkerUtilization>();
     free::<Adaptive<Secret>>();
     free::<AdaptivePermit<Gradient>>();
-    free::<AcquireAdaptive<Secret>>();
+    free::<AcquirePermitFrom<Adaptive<Secret>>>();
     free::<AcquirePermitWithin<Adaptive<Aimd>>>();
     free::<Aimd>();
     free::<Gradient>();

@@ -29,8 +29,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(24_974, 24_160),
-        types: at_most(372, 372),
+        lines: at_most(24_800, 24_099),
+        types: at_most(371, 371),
     },
     Crate {
         name: "paceline-redis",

@@ -233,6 +233,7 @@ async fn a_pause_holds_for_every_client_until_it_is_over_or_ended() {
     let start = now();
     clients.pause_for(ms(250));
     assert_eq!(clients.try_acquire(&"a", 1), wait(250));
+    assert_eq!(clients.try_acquire(&"a", 0), Decision::Pass);
     assert_eq!(clients.paused_for(), Some(ms(250)));
     clients.acquire_one("a").await;
     assert_eq!(since(start), 250);

@@ -204,6 +204,7 @@ async fn a_pause_holds_all_clients_and_buckets_fill_meanwhile() {
     let clients = spent();
     clients.pause_for(ms(400));
     assert_eq!(clients.try_acquire(&"a", 1), wait(400));
+    assert_eq!(clients.try_acquire(&"a", 0), Decision::Pass);
     let passed = futures::join!(passed_at(&clients, "a", 11), passed_at(&clients, "b", 10));
     assert_eq!(passed.0, [vec![400; 10], vec![440]].concat());
     assert_eq!(passed.1, [400; 10]);

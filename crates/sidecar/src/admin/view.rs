@@ -5,7 +5,7 @@ use std::time::Duration;
 use paceline::limiter::{ClientShare, Share};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Mode;
+use crate::config::{Config, Mode};
 use crate::proxy::{Cycle, Limit};
 use crate::state::Sidecar;
 
@@ -68,7 +68,7 @@ pub(crate) struct ClientView {
 impl View {
     pub(super) fn of(sidecar: &Sidecar) -> Self {
         let config = sidecar.config();
-        let (cycle, clients) = read(&sidecar.limit);
+        let (cycle, clients) = read(&sidecar.limit, &config);
         Self {
             cycle: cycle.number,
             cycle_ms: millis(cycle.began_ago + cycle.ends_in),
@@ -102,12 +102,12 @@ impl View {
 }
 
 /// The cycle and the shares of its clients. The limit is locked twice, and a cycle may begin in between.
-fn read(limit: &Limit) -> (Cycle, Vec<ClientView>) {
-    let mut cycle = limit.cycle();
-    let mut shares = limit.shares();
-    let after = limit.cycle();
+fn read(limit: &Limit, config: &Config) -> (Cycle, Vec<ClientView>) {
+    let mut cycle = limit.cycle(config);
+    let mut shares = limit.shares(config);
+    let after = limit.cycle(config);
     if after.number != cycle.number {
-        (cycle, shares) = (after, limit.shares());
+        (cycle, shares) = (after, limit.shares(config));
     }
     (cycle, shares.into_iter().map(ClientView::from).collect())
 }

@@ -15,9 +15,7 @@ use super::reading::{CLIENTS, Reading};
 use super::settings::Setting;
 use super::source::{self, Source};
 use super::value::{ClientBy, Value};
-use super::{
-    Bounds, Client, Concurrency, Config, Drain, Fair, IpHeader, Sharing, Shed, Terms, Timeouts,
-};
+use super::{Bounds, Client, Concurrency, Config, Drain, Fair, IpHeader, Sharing, Shed, Timeouts};
 
 /// The smallest buffer that hyper takes for the head of a request.
 const FEWEST_HEAD_BYTES: usize = 8 * 1024;
@@ -125,7 +123,7 @@ impl Reading<'_> {
 }
 
 /// The share, beside the clients of the file.
-fn fair(reading: &mut Reading<'_>, terms: &BTreeMap<String, Terms>) -> Fair {
+fn fair(reading: &mut Reading<'_>, terms: &BTreeMap<String, ClientTerms>) -> Fair {
     let fair = Fair {
         capacity: reading.value("capacity"),
         cycle: reading.duration("cycle"),
@@ -156,7 +154,7 @@ fn fair(reading: &mut Reading<'_>, terms: &BTreeMap<String, Terms>) -> Fair {
     unused.retain(|key| reading.is_changed(key));
     if fair.sharing == Sharing::Guaranteed {
         for (id, terms) in terms {
-            let bounds = terms.bounds();
+            let bounds = super::bounds(terms);
             unused.extend(bounds.map(|(key, _)| format!("{CLIENTS}.{id}.{key}")));
         }
     }

@@ -102,10 +102,10 @@ pub(super) fn report(source: &Source, config: &Config, reading: &Reading<'_>) ->
         } else {
             quoted(id)
         };
-        let most = terms.bounds();
+        let most = super::bounds(terms);
         let most = most.map(|(key, most)| format!(", {key} = {most}"));
         let most: String = most.collect::<Vec<_>>().concat();
-        let line = format!("{CLIENTS}.{name} = {{ weight = {}{most} }}", terms.weight);
+        let line = format!("{CLIENTS}.{name} = {{ weight = {}{most} }}", terms.weight());
         lines.push((line, format!("{CLIENTS}.{id}")));
     }
     let longest = lines.iter().map(|(line, _)| line.chars().count()).max();

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use paceline::fair::{Division, FairShare, GuaranteedShare, Newcomers};
+use paceline::fair::{ClientTerms, Division, FairShare, GuaranteedShare, Newcomers};
 use paceline::limiter::Share;
 use serde::{Deserialize, Serialize};
 
@@ -41,8 +41,8 @@ pub(crate) struct Config {
     pub(crate) cores: usize,
     /// What the clients share.
     pub(crate) fair: Fair,
-    /// What is special for a client, by its id.
-    pub(crate) terms: BTreeMap<String, Terms>,
+    /// What is special for a client, by its id. It always has a share of its own.
+    pub(crate) terms: BTreeMap<String, ClientTerms>,
     /// Where a request names its client.
     pub(crate) client: Client,
     /// What happens to a request without a client.
@@ -126,25 +126,15 @@ pub(crate) enum Sharing {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Depth(u32);
 
-/// What is special for one client.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Terms {
-    pub(crate) weight: u32,
-    pub(crate) most_lent: Option<u32>,
-    pub(crate) most_borrowed: Option<u32>,
-}
-
-impl Terms {
-    /// The bounds of its lending and borrowing that are set, by their keys.
-    fn bounds(self) -> impl Iterator<Item = (&'static str, u32)> {
-        let bounds = [
-            ("most-lent", self.most_lent),
-            ("most-borrowed", self.most_borrowed),
-        ];
-        bounds
-            .into_iter()
-            .filter_map(|(key, most)| Some((key, most?)))
-    }
+/// The bounds of the lending and borrowing of a client that are set, by their keys.
+fn bounds(terms: &ClientTerms) -> impl Iterator<Item = (&'static str, u32)> {
+    let bounds = [
+        ("most-lent", terms.most_lent()),
+        ("most-borrowed", terms.most_borrowed()),
+    ];
+    bounds
+        .into_iter()
+        .filter_map(|(key, most)| Some((key, most?)))
 }
 
 /// Where a request names its client.
@@ -320,22 +310,5 @@ impl Config {
     /// Whether the share is enforced for a client with this id, or for this address without an id.
     pub(crate) fn enforces(&self, client: &str) -> bool {
         self.mode == Mode::Enforce && self.enforced.includes(client)
-    }
-}
-
-/// The terms as the limit takes them. A client of the file always has a share of its own.
-impl From<Terms> for paceline::fair::ClientTerms {
-    fn from(terms: Terms) -> Self {
-        let mut of_limit = Self::new()
-            .try_with_weight(terms.weight)
-            .expect("the configuration is checked")
-            .with_own_share(true);
-        if let Some(permits) = terms.most_lent {
-            of_limit = of_limit.with_most_lent(permits);
-        }
-        if let Some(permits) = terms.most_borrowed {
-            of_limit = of_limit.with_most_borrowed(permits);
-        }
-        of_limit
     }
 }

@@ -9,7 +9,6 @@ use paceline::fair::ClientTerms;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Terms;
 use super::settings::{SETTINGS, Setting, nearest};
 use super::source::{Origin, Source};
 use super::value::{Form, Shown, Value};
@@ -132,7 +131,7 @@ impl<'t> Reading<'t> {
     }
 
     /// The tables `[clients.ID]`.
-    pub(super) fn terms(&mut self) -> BTreeMap<String, Terms> {
+    pub(super) fn terms(&mut self) -> BTreeMap<String, ClientTerms> {
         let Some(clients) = self.table.remove(CLIENTS) else {
             return BTreeMap::new();
         };
@@ -148,11 +147,6 @@ impl<'t> Reading<'t> {
                 self.parsed::<u32>(&format!("{key}.{name}"), origin, text)
             };
             let [weight, most_lent, most_borrowed] = TERMS.map(&mut number);
-            let terms = Terms {
-                weight: weight.unwrap_or(1),
-                most_lent,
-                most_borrowed,
-            };
             let all = "a client has weight, most-lent and most-borrowed";
             self.unknown(table, &TERMS, all);
             let id = id.into_inner().into_owned();
@@ -160,7 +154,15 @@ impl<'t> Reading<'t> {
                 let right = "an id has 1 to 64 visible ASCII characters";
                 self.wrong(&[&key], &format!("no client has this id: {right}"));
             }
-            self.check(&[&key], ClientTerms::new().try_with_weight(terms.weight));
+            let weighed = ClientTerms::new().try_with_weight(weight.unwrap_or(1));
+            self.check(&[&key], weighed.as_ref());
+            let mut terms = weighed.unwrap_or_default().with_own_share(true);
+            if let Some(permits) = most_lent {
+                terms = terms.with_most_lent(permits);
+            }
+            if let Some(permits) = most_borrowed {
+                terms = terms.with_most_borrowed(permits);
+            }
             (id, terms)
         });
         clients.collect()

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use paceline::fair::{Division, FairShare, GuaranteedShare, Newcomers};
+use paceline::fair::{ClientTerms, Division, FairShare, GuaranteedShare, Newcomers};
 use paceline::limiter::Share;
 
 use super::cli::report;
@@ -13,7 +13,7 @@ use super::settings::{FILE, SETTINGS, Setting};
 use super::source::{Errors, Source};
 use super::value::Value as _;
 use super::{
-    Anonymous, Client, Concurrency, Config, Depth, IpHeader, Mode, Sharing, Shed, Terms, Timeouts,
+    Anonymous, Client, Concurrency, Config, Depth, IpHeader, Mode, Sharing, Shed, Timeouts,
 };
 
 /// The smallest file.
@@ -300,31 +300,15 @@ fn the_report_is_a_file_that_gives_the_same() {
 fn clients_have_terms_in_the_file() {
     let more =
         "[clients.shop]\nweight = 3\nmost-lent = 5\n[clients.\"10.0.0.1\"]\nmost-borrowed = 0\n";
+    let own_share = ClientTerms::new().with_own_share(true);
     let terms = BTreeMap::from([
-        (
-            "10.0.0.1".to_owned(),
-            Terms {
-                weight: 1,
-                most_lent: None,
-                most_borrowed: Some(0),
-            },
-        ),
+        ("10.0.0.1".to_owned(), own_share.with_most_borrowed(0)),
         (
             "shop".to_owned(),
-            Terms {
-                weight: 3,
-                most_lent: Some(5),
-                most_borrowed: None,
-            },
+            own_share.with_most_lent(5).try_with_weight(3).unwrap(),
         ),
     ]);
     assert_eq!(config(more).terms, terms);
-    let of_limit = paceline::fair::ClientTerms::new()
-        .try_with_weight(3)
-        .unwrap()
-        .with_most_lent(5)
-        .with_own_share(true);
-    assert_eq!(paceline::fair::ClientTerms::from(terms["shop"]), of_limit);
 }
 
 #[test]
@@ -690,12 +674,12 @@ fn the_example_names_every_setting_with_its_default() {
         .replace("\n# [", "\n[")
         .replace("\n# m", "\nm")
         .replace("\n# w", "\nw");
-    let terms = Terms {
-        weight: 3,
-        most_lent: Some(5),
-        most_borrowed: Some(20),
-    };
-    assert_eq!(config(&end).terms["shop"], terms);
+    let terms = ClientTerms::new().with_own_share(true);
+    let terms = terms.with_most_lent(5).with_most_borrowed(20);
+    assert_eq!(
+        config(&end).terms["shop"],
+        terms.try_with_weight(3).unwrap()
+    );
 }
 
 const EXAMPLE_TOP: &str = "\

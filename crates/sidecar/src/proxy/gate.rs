@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use paceline::concurrency::{Adaptive, AdaptivePermit, FairPermits, Gradient, Outcome, Permit};
-use paceline::limiter::AcquireError;
 use paceline::shed::{CgroupCpu, CgroupError, Class, WorkerUtilization};
 
 use super::limit::Limit;
@@ -88,18 +87,18 @@ impl Gate {
             return Err(refusal("the service sheds load"));
         }
         let held = match &self.bound {
-            None => None,
+            None => return Ok(Admitted(None)),
             Some(Bound::Fixed(permits)) => {
                 let permit = permits.at(client).acquire_within(within).await;
-                let permit = permit.map_err(too_many)?;
-                Some(Held::Fixed { _permit: permit })
+                permit.map(|permit| Held::Fixed { _permit: permit })
             }
             Some(Bound::Adaptive(permits)) => {
                 let permit = permits.at(client).acquire_within(within).await;
-                Some(Held::Adaptive(permit.map_err(too_many)?))
+                permit.map(Held::Adaptive)
             }
         };
-        Ok(Admitted(held))
+        let held = held.map_err(|_| refusal("too many requests are under way"))?;
+        Ok(Admitted(Some(held)))
     }
 }
 
@@ -141,10 +140,6 @@ fn shedder(shed: Shed) -> Result<WorkerUtilization, CgroupError> {
         .try_with_ramp(shed.ramp)
         .expect("the configuration is checked");
     Ok(shedder)
-}
-
-fn too_many(_: AcquireError) -> Problem {
-    refusal("too many requests are under way")
 }
 
 pub(super) fn refusal(detail: &'static str) -> Problem {

@@ -1,7 +1,6 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -21,10 +20,9 @@ use crate::config::{Config, Mode, Sharing};
 pub(crate) struct Limit {
     by_demand: Fair<String>,
     guaranteed: Fair<String, GuaranteedShare>,
-    is_guaranteed: AtomicBool,
     began: Instant,
     /// What is special for a client, as of the last reload.
-    terms: Arc<RwLock<HashMap<String, ClientTerms>>>,
+    terms: Arc<RwLock<BTreeMap<String, ClientTerms>>>,
     headers: LimitHeaders,
     sums: Mutex<Sums>,
 }
@@ -85,7 +83,7 @@ impl Verdict {
 
 impl Limit {
     pub(crate) fn new(config: &Config) -> Self {
-        let terms = Arc::new(RwLock::new(named(config)));
+        let terms = Arc::new(RwLock::new(config.terms.clone()));
         let known = Arc::clone(&terms);
         let terms_of = move |client: &String| {
             let known = known.read().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +94,6 @@ impl Limit {
         Self {
             by_demand: Fair::new(config.fair_share()).with_terms(terms_of),
             guaranteed,
-            is_guaranteed: AtomicBool::new(config.fair.sharing == Sharing::Guaranteed),
             began: super::now(),
             terms,
             headers: LimitHeaders::try_new(NAME).expect("a valid name"),
@@ -117,33 +114,26 @@ impl Limit {
 
     /// Goes on with another configuration. What is spent stays spent.
     pub(crate) fn retune(&self, config: &Config) {
-        let named = named(config);
         let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
-        let are_new = *terms != named;
-        *terms = named;
+        let are_new = *terms != config.terms;
+        terms.clone_from(&config.terms);
         drop(terms);
         retune(&self.by_demand, config.fair_share(), are_new);
         retune(&self.guaranteed, config.guaranteed_share(), are_new);
         self.guaranteed.remember(config.terms.keys().cloned());
-        let is_guaranteed = config.fair.sharing == Sharing::Guaranteed;
-        self.is_guaranteed.store(is_guaranteed, Ordering::Relaxed);
-    }
-
-    fn is_guaranteed(&self) -> bool {
-        self.is_guaranteed.load(Ordering::Relaxed)
     }
 
     /// The clients and their shares.
-    pub(crate) fn shares(&self) -> Vec<ClientShare<String>> {
-        if self.is_guaranteed() {
+    pub(crate) fn shares(&self, config: &Config) -> Vec<ClientShare<String>> {
+        if config.fair.sharing == Sharing::Guaranteed {
             return self.guaranteed.shares();
         }
         self.by_demand.shares()
     }
 
     /// The cycle under way. Without the rule of demand a cycle is only a unit of time, since the start.
-    pub(crate) fn cycle(&self) -> Cycle {
-        if !self.is_guaranteed() {
+    pub(crate) fn cycle(&self, config: &Config) -> Cycle {
+        if config.fair.sharing != Sharing::Guaranteed {
             let cycle = self.by_demand.cycle();
             return Cycle {
                 number: cycle.number,
@@ -192,7 +182,7 @@ impl Limit {
         // Locked before it is asked, so that the request counts in its own cycle.
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = self.try_acquire(client, config);
-        let cycle = self.cycle().number;
+        let cycle = self.cycle(config).number;
         if cycle != sums.cycle {
             tracing::debug!(
                 cycle = sums.cycle,
@@ -203,7 +193,7 @@ impl Limit {
                 refused = sums.refused,
                 "a cycle ended"
             );
-            let clients = self.shares();
+            let clients = self.shares(config);
             *sums = Sums {
                 cycle,
                 clients: clients.len(),
@@ -283,7 +273,6 @@ impl fmt::Debug for Limit {
         f.debug_struct("Limit")
             .field("by_demand", &self.by_demand.share())
             .field("guaranteed", &self.guaranteed.share())
-            .field("is_guaranteed", &self.is_guaranteed())
             .finish_non_exhaustive()
     }
 }
@@ -295,18 +284,9 @@ fn retune<R: Rule>(fair: &Fair<String, R>, share: R, are_new: bool) {
     }
 }
 
-/// The terms of the clients of the file, by their id.
-fn named(config: &Config) -> HashMap<String, ClientTerms> {
-    let terms = config.terms.iter();
-    terms
-        .map(|(id, terms)| (id.clone(), (*terms).into()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Terms;
 
     #[tokio::test(start_paused = true)]
     async fn a_request_is_given_back_to_the_rule_that_counted_it() {
@@ -338,11 +318,7 @@ mod tests {
                 .count()
         };
         assert_eq!(passed("flood", &config), 50);
-        let shop = Terms {
-            weight: 1,
-            most_lent: None,
-            most_borrowed: None,
-        };
+        let shop = ClientTerms::new().with_own_share(true);
         config.terms.insert("shop".to_owned(), shop);
         limit.retune(&config);
         for _ in 0..300 {
