@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 use paceline::concurrency::{Gradient, Permits};
-use paceline::fair::FairShare;
+use paceline::fair::{ClientTerms, FairShare};
 use paceline::shed::WorkerUtilization;
 use paceline_tower::Proxies;
 
