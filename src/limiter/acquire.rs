@@ -233,8 +233,6 @@ pub struct AcquireWithin<L: Limiter> {
     pub(super) by: Option<Instant>,
     /// Armed while it waits.
     deadline: Option<Timer>,
-    /// How long the request would wait at the least if it were queued now.
-    least_wait: fn(&L, u32) -> Duration,
     /// Leaves the queue, and counts and reports the request as refused. Returns how long a retry would wait, if the limiter can say:
     /// the wait that is given, if it was known before the request was queued.
     refuse: Refuse<L>,
@@ -243,36 +241,23 @@ pub struct AcquireWithin<L: Limiter> {
 type Refuse<L> = fn(&mut L, u32, Option<Duration>) -> Option<Duration>;
 
 impl<L: Limiter> AcquireWithin<L> {
-    pub(super) const fn new(
-        limiter: L,
-        cost: u32,
-        within: Duration,
-        least_wait: fn(&L, u32) -> Duration,
-        refuse: Refuse<L>,
-    ) -> Self {
+    pub(super) const fn new(limiter: L, cost: u32, within: Duration, refuse: Refuse<L>) -> Self {
         Self {
             acquire: Acquire::new(limiter, cost),
             within,
             by: None,
             deadline: None,
-            least_wait,
             refuse,
         }
     }
 
     /// Of a limiter that cannot count a request as refused: it gives up.
     pub(super) fn of_any(limiter: L, cost: u32, within: Duration) -> Self {
-        Self::new(
-            limiter,
-            cost,
-            within,
-            L::least_wait,
-            |limiter, cost, known| {
-                limiter.give_up();
-                let least_wait = || Some(limiter.least_wait(cost)).filter(|wait| !wait.is_zero());
-                known.or_else(least_wait)
-            },
-        )
+        Self::new(limiter, cost, within, |limiter, cost, known| {
+            limiter.give_up();
+            let least_wait = || Some(limiter.least_wait(cost)).filter(|wait| !wait.is_zero());
+            known.or_else(least_wait)
+        })
     }
 
     /// Without a `known` wait it asks after it has left the queue: a retry does not wait behind this request.
@@ -300,7 +285,7 @@ impl<L: Limiter + Unpin> AcquireWithin<L> {
             let left = |by: Instant| by.saturating_duration_since(instant());
             self.within = self.by.map_or(self.within, left);
             let cost = self.acquire.cost;
-            let least_wait = (self.least_wait)(self.acquire.gate().limiter(), cost);
+            let least_wait = self.acquire.gate().limiter().least_wait(cost);
             if least_wait > self.within.max(grace) {
                 return self.too_late(Some(least_wait));
             }

@@ -389,13 +389,9 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
         cost: u32,
         within: Duration,
     ) -> AcquireWithin<FairAt<K, R>> {
-        AcquireWithin::new(
-            self.at(key),
-            cost,
-            within,
-            |limit, cost| limit.fair.estimate(&limit.key, cost),
-            FairAt::refuse_late,
-        )
+        // A look at a client that is not known copies all accounts.
+        self.remember([key.clone()]);
+        AcquireWithin::new(self.at(key), cost, within, FairAt::refuse_late)
     }
 
     /// Asks for `cost` permits of this client without waiting. It never overtakes a waiter of the same client.
@@ -498,12 +494,6 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// Counts a request that did not want to wait for so long.
     fn count_refusal(&self, key: &K, cost: u32) {
         self.locked(|clients| clients.count_refusal(key, cost));
-    }
-
-    /// How long a request would wait for which its client is remembered.
-    fn estimate(&self, key: &K, cost: u32) -> Duration {
-        self.remember([key.clone()]);
-        self.peek(key, cost).retry_in().unwrap_or_default()
     }
 
     fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {

@@ -424,13 +424,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         cost: u32,
         within: Duration,
     ) -> AcquireWithin<KeyedAt<K, P>> {
-        AcquireWithin::new(
-            self.at(key),
-            cost,
-            within,
-            KeyedAt::least_wait,
-            KeyedAt::refuse_late,
-        )
+        AcquireWithin::new(self.at(key), cost, within, KeyedAt::refuse_late)
     }
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.

@@ -470,8 +470,7 @@ impl<P: Policy> Shared<P> {
     /// Dropping it leaves the queue; nothing was counted.
     #[doc(alias("tryConsume", "tryAcquire", "timeout"))]
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
-        let (least_wait, refuse) = (Self::least_wait, Self::refuse_late);
-        AcquireWithin::new(self.with_same_count(), cost, within, least_wait, refuse)
+        AcquireWithin::new(self.with_same_count(), cost, within, Self::refuse_late)
     }
 
     /// Waits for `cost` permits, if they can be had by `deadline`. In a queue [by deadline](Self::by_deadline) the earliest goes first; else
