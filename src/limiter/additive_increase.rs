@@ -1,12 +1,12 @@
 use crate::time::{OutOfRange, Rate, Tick, or_panic};
 
-use super::rate_rule::{Usage, checked, per_second};
+use super::rate_rule::{Usage, checked, checked_start};
 use super::{CallOutcome, RateRule};
 
 /// Additive increase, multiplicative decrease: the rate grows by a step each second, and a refusal cuts it to a share.
 ///
-/// It grows by 0.2 calls a second each second, and only after a second that used at least ¾ of it. A refusal cuts it to 0.9, if its
-/// call was sent after the last cut. It stays between a floor, where it starts, and a ceiling.
+/// It grows by 0.2 calls a second each second, and only after a second in which at least ¾ of it was accepted. A refusal cuts it to 0.9,
+/// if its call was sent after the last cut. It stays between a floor, where it starts, and a ceiling.
 ///
 /// [`HoldAndProbe`](super::HoldAndProbe) gets more of what a provider allows, with fewer refusals.
 ///
@@ -65,10 +65,24 @@ impl AdditiveIncrease {
     }
 
     /// Starts at this rate instead of the floor.
+    ///
+    /// # Panics
+    ///
+    /// If `start` is below the floor or above the ceiling; see [`try_with_start`](Self::try_with_start).
     #[must_use]
-    pub fn with_start(mut self, start: Rate) -> Self {
-        self.rate = per_second(start);
-        self
+    #[track_caller]
+    pub fn with_start(self, start: Rate) -> Self {
+        or_panic(self.try_with_start(start))
+    }
+
+    /// [`with_start`](Self::with_start), for a rate from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `start` is below the floor or above the ceiling.
+    pub fn try_with_start(mut self, start: Rate) -> Result<Self, OutOfRange> {
+        self.rate = checked_start(start, self.floor, self.ceiling)?;
+        Ok(self)
     }
 
     /// By how many calls a second the rate grows each second; 0.2 by default.
@@ -123,7 +137,7 @@ impl AdditiveIncrease {
 impl RateRule for AdditiveIncrease {
     fn observe(&mut self, now: Tick, sent_at: Tick, outcome: CallOutcome) {
         let rate = self.rate(now);
-        self.usage.count(now, rate, Tick::ZERO);
+        self.usage.count(now, outcome, rate, Tick::ZERO);
         let is_after_cut = self.cut_at.is_none_or(|cut_at| sent_at > cut_at);
         if matches!(outcome, CallOutcome::Refused { .. }) && is_after_cut {
             (self.rate, self.cut_at) = (rate * self.backoff, Some(now));

@@ -1,6 +1,7 @@
 use core::convert::Infallible;
 use core::fmt;
 use core::hash::Hash;
+use core::mem;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::collections::HashMap;
@@ -241,9 +242,21 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// assert!(!tenants.try_acquire("premium", 1).is_pass());
     /// # }
     /// ```
+    ///
+    /// A client whose terms have a share of its own already, such as one with a part of a [reserve](Fair::reserved), keeps them.
     #[must_use]
     pub fn with_terms(self, terms_of: impl Fn(&K) -> ClientTerms + Send + Sync + 'static) -> Self {
-        self.lock().terms_of = Box::new(terms_of);
+        let mut clients = self.lock();
+        let before = mem::replace(&mut clients.terms_of, Box::new(|_| ClientTerms::new()));
+        clients.terms_of = Box::new(move |client| {
+            let own = before(client);
+            if own.has_own_share() {
+                own
+            } else {
+                terms_of(client)
+            }
+        });
+        drop(clients);
         self
     }
 

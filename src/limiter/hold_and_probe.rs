@@ -3,20 +3,20 @@ use std::collections::VecDeque;
 
 use crate::time::{OutOfRange, Rate, Tick, or_panic};
 
-use super::rate_rule::{SECOND, USED, Usage, checked, interval, per_second};
+use super::rate_rule::{SECOND, USED, Usage, checked, checked_start, interval, per_second};
 use super::{CallOutcome, RateRule};
 
 /// Finds the rate that a provider allows, stays a little below it, and probes from time to time whether it has risen.
 ///
-/// 1. **Start.** The rate doubles each second until the first refusal.
+/// 1. **Start.** The rate doubles each second until the first refusal, after a second in which ¾ of it was accepted.
 /// 2. **Cut.** `top` is the rate at a refusal, or what was accepted in the last second if that is less than ¾ of the rate. The rate
 ///    falls to 0.9 · `top`. A refusal counts if its call was sent after the last cut.
 /// 3. **One call at a time**, until one is accepted. Each further refusal doubles the wait for the next call, from 0.25 s to 15 s.
 ///    A longer `Retry-After` is obeyed, also after the first refusal.
 /// 4. **Hold.** Within 5 s the rate climbs to 0.98 · `top`, and stays there for 20 s. If it was refused before it grew again, other
 ///    clients use the quota too: it climbs to 0.95 · `top`, so that they become equal.
-/// 5. **Probe.** It grows by (t / 12 s)³ calls a second, only after a second that used at least ¾ of it. After 20 s without such a second
-///    it holds again.
+/// 5. **Probe.** It grows by (t / 12 s)³ calls a second, only after a second in which at least ¾ of it was accepted. After 20 s without
+///    such a second it holds again.
 /// 6. **Long windows.** After refusals of more than 3 s, `top` is the mean that was accepted since the last such time. The rate grows by
 ///    0.12 calls a second each second, without a hold.
 /// 7. **A quota in the headers**: 0.97 of it at once, and never more.
@@ -98,11 +98,25 @@ impl HoldAndProbe {
     }
 
     /// Starts at this rate instead of the floor.
+    ///
+    /// # Panics
+    ///
+    /// If `start` is below the floor or above the ceiling; see [`try_with_start`](Self::try_with_start).
     #[must_use]
-    pub fn with_start(mut self, start: Rate) -> Self {
-        let rate = per_second(start);
+    #[track_caller]
+    pub fn with_start(self, start: Rate) -> Self {
+        or_panic(self.try_with_start(start))
+    }
+
+    /// [`with_start`](Self::with_start), for a rate from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `start` is below the floor or above the ceiling.
+    pub fn try_with_start(mut self, start: Rate) -> Result<Self, OutOfRange> {
+        let rate = checked_start(start, self.floor, self.ceiling)?;
         self.phase = Phase::Start { rate };
-        self
+        Ok(self)
     }
 
     fn refused(&mut self, now: Tick, retry_after: Duration) {
@@ -185,7 +199,7 @@ impl HoldAndProbe {
 
 impl RateRule for HoldAndProbe {
     fn observe(&mut self, now: Tick, sent_at: Tick, outcome: CallOutcome) {
-        let is_used = self.usage.count(now, self.rate(now), self.grows_from());
+        let is_used = (self.usage).count(now, outcome, self.rate(now), self.grows_from());
         if is_used {
             self.hold_after_light_use(now);
             if let Phase::Start { rate } = &mut self.phase {

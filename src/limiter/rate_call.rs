@@ -9,7 +9,7 @@ use super::{CallOutcome, contained_in_unwind};
 
 /// A call of an [`AdaptiveRate`](super::AdaptiveRate), which reports its outcome.
 ///
-/// A call that is dropped without a report says nothing about the rate: it was cancelled, or failed for another reason.
+/// A call that is dropped without a report says nothing about the rate: it was cancelled, or failed for another reason. The rate does not grow by it.
 ///
 /// ```
 /// use paceline::feedback::Feedback;

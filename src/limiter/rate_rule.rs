@@ -108,7 +108,7 @@ impl Usage {
     /// Counts a call at this rate. A second that began at `from` or later makes the rate grow in the next one, if it was used.
     ///
     /// Returns whether a second is over that used it. A second is longer at less than two calls a second.
-    pub(super) fn count(&mut self, now: Tick, rate: f64, from: Tick) -> bool {
+    pub(super) fn count(&mut self, now: Tick, outcome: CallOutcome, rate: f64, from: Tick) -> bool {
         let since = *self.since.get_or_insert(now);
         let (passed, length) = (now.since(since), SECOND.max(interval(rate / 2.0)));
         let is_over = passed >= length;
@@ -119,7 +119,7 @@ impl Usage {
             self.grown = self.grown(now);
             (self.since, self.calls, self.grows) = (Some(now), 0, is_used && since >= from);
         }
-        self.calls += 1;
+        self.calls += u32::from(outcome == CallOutcome::Accepted);
         is_used
     }
 
@@ -152,4 +152,15 @@ pub(super) fn checked(floor: Rate, ceiling: Rate) -> Result<(f64, f64), OutOfRan
         return Err(OutOfRange::new("floor", message).got(low, high));
     }
     Ok((low, high))
+}
+
+/// The calls a second at which a rule starts.
+pub(super) fn checked_start(start: Rate, floor: f64, ceiling: f64) -> Result<f64, OutOfRange> {
+    let start = per_second(start);
+    if (floor..=ceiling).contains(&start) {
+        return Ok(start);
+    }
+    let message =
+        "the start of a rate must lie between its floor and its ceiling, in calls a second";
+    Err(OutOfRange::new("start", message).got_float(start))
 }

@@ -106,9 +106,10 @@ pub enum Failure {
     Final,
     /// The call may succeed later, such as after a timeout or a lost connection.
     Transient,
-    /// The provider refused the call for its rate (429, 503). This is no attempt: it did not look at the call.
+    /// The provider refused the call for its rate (429, 503). This is no attempt: it did not look at the call. A retry takes from the
+    /// budget all the same, so bound the [refusals](Retry::with_refusals) of one item.
     Refused {
-        /// How long it asks the caller to wait.
+        /// How long it asks the caller to wait. It is obeyed however long it is: a [`Feedback`](crate::feedback::Feedback) caps it.
         retry_after: Option<Duration>,
     },
 }
@@ -163,6 +164,7 @@ impl Failure {
 pub struct Retry {
     budget: RetryBudget,
     attempts: u32,
+    refusals: u32,
     least: Duration,
     most: Duration,
     seed: u64,
@@ -175,6 +177,7 @@ impl Retry {
         Self {
             budget,
             attempts: 3,
+            refusals: 20,
             least: Duration::from_millis(100),
             most: Duration::from_secs(20),
             seed: RandomState::new().hash_one(()),
@@ -204,6 +207,14 @@ impl Retry {
         }
         self.attempts = most;
         Ok(self)
+    }
+
+    /// At most `most` retries of an item for refusals, from 0; 20 by default. A refusal is no attempt, so this is what keeps one item that
+    /// is refused for ever from taking the whole budget.
+    #[must_use]
+    pub const fn with_refusals(mut self, most: u32) -> Self {
+        self.refusals = most;
+        self
     }
 
     /// The shortest and the longest wait before a retry.
@@ -255,7 +266,8 @@ impl Retry {
     pub fn after(&self, attempts: &mut Attempts, failure: Failure) -> Option<Duration> {
         attempts.calls += 1;
         attempts.refusals += u32::from(matches!(failure, Failure::Refused { .. }));
-        let is_last = attempts.calls - attempts.refusals >= self.attempts;
+        let is_last = attempts.calls - attempts.refusals >= self.attempts
+            || attempts.refusals > self.refusals;
         let taken = match failure {
             Failure::Final => Err(GiveUp::Final),
             _ if is_last => Err(GiveUp::Attempts),
@@ -291,7 +303,7 @@ pub struct Attempts {
 pub enum GiveUp {
     /// Its error is [`Failure::Final`].
     Final,
-    /// Its item has had as many attempts as it may have.
+    /// Its item has had as many attempts, or refusals, as it may have.
     Attempts,
     /// The budget holds no retry.
     Budget,

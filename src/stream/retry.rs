@@ -185,7 +185,10 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
     ///
     /// When it is over, they are called in order of arrival, as many at once as there are permits.
     ///
-    /// Keys are told apart by a hash of 64 bits with a secret. Keys of one hash wait for each other.
+    /// Other keys go on until the items of this one leave no room: choose `held` above what a key can bring in its longest wait.
+    ///
+    /// Keys are told apart by a hash of 64 bits with a secret. Keys of one hash wait for each other. There is one key: of several calls
+    /// of this method and of [`ordered_by_key`](Self::ordered_by_key) the last one counts.
     pub fn held_by_key<K: Hash>(
         mut self,
         mut key_of: impl FnMut(&S::Item) -> K + Send + Sync + 'static,
@@ -196,7 +199,8 @@ impl<S: Stream, F, Fut, C> Retried<S, F, Fut, C> {
     }
 
     /// The calls of a key are made one after the other, in order of arrival: a retry goes before the later items of its key. A
-    /// `Retry-After` and a backoff hold all of them, and other keys go on.
+    /// `Retry-After` and a backoff hold all of them, and other keys go on, as with [`held_by_key`](Self::held_by_key), which need not be
+    /// called too.
     ///
     /// An item that is given up does not stop its key.
     ///

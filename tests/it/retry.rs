@@ -130,9 +130,30 @@ fn a_retry_after_is_obeyed_exactly_but_not_below_the_least_wait() {
 }
 
 #[test]
+fn an_item_that_is_refused_for_ever_leaves_retries_to_others() {
+    let budget = RetryBudget::new(100, Share::NONE);
+    for (most, retry) in [
+        (20, Retry::new(budget.clone())),
+        (2, Retry::new(budget.clone()).with_refusals(2)),
+        (0, Retry::new(budget.clone()).with_refusals(0)),
+    ] {
+        let before = budget.left();
+        let mut attempts = Attempts::default();
+        while retry.after(&mut attempts, refused(1)).is_some() {}
+        assert_eq!(
+            (attempts.refusals, before - budget.left()),
+            (most + 1, most)
+        );
+        assert_eq!(attempts.given_up, Some(GiveUp::Attempts));
+    }
+}
+
+#[test]
 fn a_refusal_is_no_attempt_and_a_final_error_takes_nothing_from_the_budget() {
     let budget = RetryBudget::new(100, Share::NONE);
-    let retry = Retry::new(budget.clone()).with_attempts(2);
+    let retry = Retry::new(budget.clone())
+        .with_attempts(2)
+        .with_refusals(100);
     let mut attempts = Attempts::default();
     for _ in 0..50 {
         assert!(retry.after(&mut attempts, REFUSED).is_some());

@@ -119,6 +119,20 @@ async fn a_call_that_is_cancelled_gives_its_turn_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_that_say_nothing_let_no_rate_grow() {
+    let (floor, ceiling) = (Rate::per_second(1), Rate::per_second(1_000));
+    let hold = AdaptiveRate::new(HoldAndProbe::new(floor, ceiling));
+    let additive = AdaptiveRate::new(AdditiveIncrease::new(floor, ceiling));
+    for _ in 0..100 {
+        drop(hold.call().await);
+        drop(additive.call().await);
+    }
+    for rate in [hold.calls_per_second(), additive.calls_per_second()] {
+        assert_eq!(rate.to_string(), "1");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_with_a_deadline_waits_for_the_outcome_of_the_call_before_it() {
     let rate = refused().await;
     sleep(1_000).await;

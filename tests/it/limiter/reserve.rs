@@ -1,7 +1,7 @@
 //! A reserve in a rate: 20 of 100 a second are for payments, and all other classes share the rest.
 
 use futures::StreamExt;
-use paceline::fair::GuaranteedShare;
+use paceline::fair::{ClientTerms, GuaranteedShare};
 use paceline::limiter::{Fair, Share};
 use paceline::prelude::*;
 
@@ -71,6 +71,14 @@ async fn a_new_rate_keeps_the_reserve() {
     sleep(1_000).await;
     take(&classes, "analytics");
     assert_eq!(take(&classes, "payments"), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn terms_that_are_set_later_change_no_part_of_the_reserve() {
+    let classes = classes().with_terms(|_| ClientTerms::new().try_with_weight(3).unwrap());
+    classes.retune(GuaranteedShare::new(200, ms(1_000)));
+    let quota = |class| classes.status(&class).unwrap().quota.unwrap().permits;
+    assert_eq!(["payments", "search"].map(quota), [40, 160]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -185,6 +185,18 @@ fn a_rule_for_a_rate_needs_a_floor_below_its_ceiling_and_numbers_that_it_can_use
         let message = format!("the backoff must be above 0 and below 1, got {got}");
         assert_refused("backoff", &message, [cut]);
     }
+    let hold = HoldAndProbe::new(one, one);
+    let starts = [
+        refused(
+            || hold.clone().with_start(nine),
+            hold.clone().try_with_start(nine),
+        ),
+        refused(|| rule.with_start(nine), rule.try_with_start(nine)),
+    ];
+    let message =
+        "the start of a rate must lie between its floor and its ceiling, in calls a second, got 9";
+    assert_refused("start", message, starts);
+    assert!(rule.try_with_start(one).is_ok() && hold.try_with_start(one).is_ok());
     assert!(rule.try_with_step(0.0).is_ok() && rule.try_with_backoff(0.5).is_ok());
     assert!(HoldAndProbe::try_new(one, one).is_ok());
 }
