@@ -272,7 +272,7 @@ pub(super) const fn within<S: Copy>(
     if *range.start() <= value && value <= *range.end() {
         return Ok(share);
     }
-    Err(OutOfRange::new(parameter, message).got_float(value as f64))
+    Err(OutOfRange::new(parameter, message).got_number(value as i64))
 }
 
 /// Up to here the sums of a division are exact in 128 bits.

@@ -133,7 +133,7 @@ impl AlignedWindow {
     pub(super) fn try_with_utc_offset(self, seconds: i32) -> Result<Self, OutOfRange> {
         if seconds.unsigned_abs() >= 86_400 {
             let message = "an offset from UTC is less than a day, so at most 86399 seconds";
-            return Err(OutOfRange::new("seconds", message).got_float(seconds.into()));
+            return Err(OutOfRange::new("seconds", message).got_number(seconds.into()));
         }
         Ok(Self {
             utc_offset: seconds,

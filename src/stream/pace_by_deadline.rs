@@ -46,7 +46,8 @@ pin_project! {
     ///   Redis, this is known only when the deadline is over. A refund, a reset, new parameters or a request that gives up could have
     ///   saved an item that was given back early. A pause is noticed when the next permit was due.
     /// * **Holds** at most `held` items, which `size_hint` counts and [`into_parts`](Self::into_parts) returns by deadline. While
-    ///   there is no room the input is not polled, and a more urgent item waits there.
+    ///   there is no room the input is not polled, and a more urgent item waits there: so `held` has to be more than the items that can
+    ///   wait, and an item that can wait needs a deadline too, such as an hour from now.
     /// * **Cancel safety**: dropping `next()` loses nothing; the items stay held. The function is called once an item, and again after
     ///   a panic.
     ///

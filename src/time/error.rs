@@ -33,6 +33,7 @@ enum Got {
     Numbers([u64; 2]),
     Time(Duration),
     Counts([u32; 2]),
+    Number(i64),
     /// The bits of a float.
     Float(u64),
 }
@@ -68,6 +69,12 @@ impl OutOfRange {
     }
 
     /// Adds a number to the message, which does not name it.
+    pub(crate) const fn got_number(mut self, number: i64) -> Self {
+        self.got = Some(Got::Number(number));
+        self
+    }
+
+    /// The same for a float.
     pub(crate) const fn got_float(mut self, number: f64) -> Self {
         self.got = Some(Got::Float(number.to_bits()));
         self
@@ -166,6 +173,7 @@ impl fmt::Display for OutOfRange {
                 write!(f, ", got {first} and {second}")
             }
             Some(Got::Time(time)) => write!(f, ", got {time:?}"),
+            Some(Got::Number(number)) => write!(f, ", got {number}"),
             Some(Got::Float(bits)) => write!(f, ", got {}", f64::from_bits(bits)),
             Some(Got::Counts([first, second])) => write!(f, ", got {first} and {second}"),
         }

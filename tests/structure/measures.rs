@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(24_800, 24_099),
+        lines: at_most(24_699, 24_099),
         types: at_most(371, 371),
     },
     Crate {
@@ -61,7 +61,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(217 * 1024, 217 * 1024),
+        ceiling: at_most(219 * 1024, 219 * 1024),
         measure: markdown,
     },
     Limit {
