@@ -92,7 +92,7 @@ impl Ramp {
     }
 
     /// The ramp begins again with the first request that comes `idle` after it could have passed, or later. Without this, the limit of
-    /// a key that was used once is never forgotten.
+    /// a key that was used once is never forgotten. A ramp runs by the clock, used or not: one request within each `idle` keeps it up.
     #[must_use]
     pub const fn with_restart_after(self, idle: Duration) -> Self {
         Self {
