@@ -115,6 +115,8 @@ impl Browser {
         }
         let mut capabilities = Capabilities::new();
         capabilities.insert("goog:chromeOptions".to_owned(), options);
+        // A script may take as long as its test: in milliseconds, 30 s otherwise.
+        capabilities.insert("timeouts".to_owned(), json!({ "script": 600_000 }));
         let page = ClientBuilder::new(HttpConnector::new())
             .capabilities(capabilities)
             .connect(&driver.address)
