@@ -264,9 +264,19 @@ impl<P: Policy> LimitState<P> {
         let Some(state) = &self.state else {
             return Decision::Pass;
         };
-        // A pause makes every request wait, but does not hide what can never pass.
-        let held = Decision::from(self.hold.until(cost), now);
-        self.policy.peek(state, now, cost).strictest(held)
+        let held_until = self.hold.until(cost);
+        match self.policy.peek(state, now, cost) {
+            // A pause makes every request wait, but does not hide what can never pass.
+            decision @ (Decision::Pass | Decision::Wait { .. }) if now < held_until => {
+                Decision::Wait {
+                    retry_in: decision
+                        .retry_in()
+                        .unwrap_or_default()
+                        .max(held_until.since(now)),
+                }
+            }
+            decision => decision,
+        }
     }
 }
 

@@ -385,6 +385,9 @@ impl Course {
 /// What is used for a weight, in parts of 2⁻⁹⁶. The order is exact: two such fractions differ by more than a part, if one weight has 32
 /// bits and the other 64.
 fn load(in_use: u32, weight: u64) -> u128 {
+    if in_use == 0 {
+        return 0;
+    }
     (u128::from(in_use) << 96) / u128::from(weight)
 }
 
