@@ -65,7 +65,7 @@ pin_project! {
     /// retries included. All retries are at most the reserve of the [`RetryBudget`](crate::retry::RetryBudget), and its share of the
     /// successes.
     ///
-    /// **Cost**: an item costs about 0.5 µs more than without retries, and O(log n) of the items held.
+    /// **Cost**: that of [`Concurrent`], and O(log n) of the items held for each call.
     #[must_use = "streams do nothing unless polled"]
     pub struct Retried<S: Stream, F, Fut, C> {
         #[pin]
