@@ -34,6 +34,8 @@ pub(crate) struct Buckets {
     /// By slot.
     clients: Vec<Client>,
     pool: i128,
+    /// What the pool has room for; without clients, for the content of the buckets too.
+    most_pooled: i128,
     borrowers: Borrowers,
     paused_until: Tick,
     free: Vec<u32>,
@@ -72,6 +74,7 @@ impl RuleState for Buckets {
             levels: Levels::new(),
             clients: Vec::new(),
             pool: 0,
+            most_pooled: 0,
             borrowers: Borrowers::new(now, share.cycle()),
             paused_until: Tick::ZERO,
             free: Vec::new(),
@@ -81,7 +84,8 @@ impl RuleState for Buckets {
             weights: BTreeMap::new(),
             bounded: 0,
         };
-        buckets.pool = buckets.most_pooled();
+        buckets.resize();
+        buckets.pool = buckets.most_pooled;
         if share.reserve() > 0 {
             buckets.add(OVERFLOW, share.terms_of_others());
         }
@@ -93,7 +97,7 @@ impl RuleState for Buckets {
     }
 
     fn advance(&mut self, now: Tick) -> bool {
-        self.settle(None, now);
+        self.settle(now);
         let (cycle, times) = (self.share.cycle(), self.share.forgets_after());
         for _ in 0..LOOKED_AT {
             let first = self.idle.front().copied();
@@ -165,7 +169,7 @@ impl RuleState for Buckets {
     }
 
     fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {
-        self.settle(Some(slot), now);
+        self.settle_client(slot, now);
         let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
         let is_possible = units <= self.most_held(slot) && now >= self.paused_until;
         let borrowed = units - units.min(level);
@@ -188,7 +192,7 @@ impl RuleState for Buckets {
     /// Counts permits that were used without having been asked for. What neither the bucket nor the pool has is owed: until that has
     /// come nothing else of the client passes.
     fn charge(&mut self, slot: u32, cost: u32, now: Tick) {
-        self.settle(Some(slot), now);
+        self.settle_client(slot, now);
         let (units, level) = (PERMIT * i128::from(cost), self.levels.level(slot));
         let mut borrowed = units - units.min(level);
         if borrowed > 0 {
@@ -211,7 +215,7 @@ impl RuleState for Buckets {
 
     /// Takes permits back that passed and were not used, at whatever instant. What the bucket has no room for flows into the pool.
     fn refund(&mut self, slot: u32, permits: u32, _spent_at: Option<Tick>, now: Tick) {
-        self.settle(None, now);
+        self.settle(now);
         self.pool += PERMIT * i128::from(permits);
         if self.levels.weight_of(slot) > 0 {
             self.pool += self.levels.settle(slot);
@@ -235,7 +239,7 @@ impl RuleState for Buckets {
     /// Changes the parameters. What was spent stays spent, a client keeps what its bucket still holds, and buckets grow as the rate
     /// gives. The reserve stays.
     fn retune(&mut self, share: GuaranteedShare, now: Tick) {
-        self.settle(None, now);
+        self.settle(now);
         let (old, new) = (self.share.cycle(), share.cycle());
         self.rest = mul_div(self.rest, new.as_nanos(), old.as_nanos()).0;
         self.share = share.with_reserve_of(&self.share);
@@ -315,39 +319,43 @@ impl Buckets {
         u32::try_from(held.min(permitted).max(0)).unwrap_or(u32::MAX)
     }
 
-    /// Goes on to `now`, and settles some of the buckets that have filled, and that of the client that asks.
-    fn settle(&mut self, client: Option<u32>, now: Tick) {
-        let before = self.pool;
-        let is_later = now > self.now;
-        if is_later {
+    /// Goes on to `now`, and settles some of the buckets that have filled.
+    fn settle(&mut self, now: Tick) {
+        let mut units = 0;
+        if now > self.now {
             let elapsed = now.since(mem::replace(&mut self.now, now)).as_nanos();
             let parts = elapsed * PERMIT.unsigned_abs() * u128::from(self.share.capacity());
-            let (units, rest) = div_rem(parts + self.rest, self.share.cycle().as_nanos());
+            let (given, rest) = div_rem(parts + self.rest, self.share.cycle().as_nanos());
             self.rest = rest;
-            let without_clients = self.levels.give(i128::try_from(units).unwrap_or(i128::MAX));
-            self.pool = self.pool.saturating_add(without_clients);
+            units = self.levels.give(i128::try_from(given).unwrap_or(i128::MAX));
             self.borrowers.advance(now, self.share.cycle());
         }
-        if is_later || client.is_none() {
-            self.pool = self.pool.saturating_add(self.levels.overflow());
+        let overflow = self.levels.overflow();
+        self.lend(units.saturating_add(overflow));
+    }
+
+    /// Settles the bucket of a client that asks now, which counts in the present cycle.
+    fn settle_client(&mut self, slot: u32, now: Tick) {
+        if now > self.now {
+            self.settle(now);
         }
-        if let Some(slot) = client {
-            self.pool = self.pool.saturating_add(self.levels.settle(slot));
-            self.begin_request(slot);
+        let overflow = self.levels.settle(slot);
+        if overflow > 0 {
+            self.lend(overflow);
         }
+        self.begin_request(slot);
+    }
+
+    /// Puts units into the pool, which those that borrow share.
+    fn lend(&mut self, units: i128) {
+        let before = self.pool;
+        self.pool = self.pool.saturating_add(units);
         self.cut();
         self.borrowers.release(self.pool - before);
     }
 
     fn cut(&mut self) {
-        self.pool = self.pool.clamp(0, self.most_pooled());
-    }
-
-    /// What the pool holds; without clients, the content of the buckets too.
-    fn most_pooled(&self) -> i128 {
-        let is_empty = self.levels.weight == 0;
-        let buckets = if is_empty { self.all_buckets() } else { 0 };
-        i128::from(self.share.pool()) * PERMIT + buckets
+        self.pool = self.pool.clamp(0, self.most_pooled);
     }
 
     fn half_of_pool(&self) -> i128 {
@@ -367,6 +375,10 @@ impl Buckets {
         let least = smallest.map_or(0, |(weight, _)| div_ceil(least, (*weight).into()));
         let part = div_ceil(self.all_buckets(), self.levels.weight.max(1));
         self.levels.set_depth(part.max(least));
+        self.most_pooled = i128::from(self.share.pool()) * PERMIT;
+        if self.levels.weight == 0 {
+            self.most_pooled += self.all_buckets();
+        }
         self.pool = self.pool.saturating_add(self.levels.overflow());
     }
 
@@ -380,7 +392,7 @@ impl Buckets {
     fn forget(&mut self, slot: u32) {
         self.pool += self.exit(slot);
         self.resize();
-        self.pool -= self.levels.grow(self.pool - self.most_pooled());
+        self.pool -= self.levels.grow(self.pool - self.most_pooled);
         self.cut();
         *self.levels.bucket_mut(slot) = Bucket::default();
         *self.of_mut(slot) = Client::default();
@@ -424,7 +436,7 @@ impl Buckets {
 
     /// The most that the bucket of a client and the pool ever hold together.
     fn most_held(&self, slot: u32) -> i128 {
-        self.levels.most(slot) + self.most_pooled()
+        self.levels.most(slot) + self.most_pooled
     }
 
     fn usable(&self, slot: u32) -> i128 {
@@ -496,14 +508,15 @@ impl Buckets {
     /// When a request passes if no others ask. With many buckets that are not full, or when other borrowers stop competing before, an
     /// earlier instant, at which it has to ask again.
     fn opens_at(&self, slot: u32, units: i128) -> Tick {
+        let filling = self.levels.filling();
         let there_at = |least_pooled| {
             let need = Need {
                 units,
                 pool: self.pool,
-                most_pooled: self.most_pooled(),
+                most_pooled: self.most_pooled,
                 least_pooled,
             };
-            self.given_at(self.levels.units_until_there(slot, need))
+            self.given_at(self.levels.units_until_there(slot, need, &filling))
         };
         let least = self.least_pooled(slot);
         let (open_at, ends_at) = (there_at(least), self.borrowers.ends_at);
@@ -790,7 +803,7 @@ mod tests {
                         let _ = buckets.status(slot, at(now));
                         buckets.set_terms(slot, weighing(1).with_own_share(own));
                         buckets.retune(if own { reserve } else { share }, at(now));
-                        assert!(buckets.pool <= buckets.most_pooled());
+                        assert!(buckets.pool <= buckets.most_pooled);
                     }
                 }
             }
@@ -1446,7 +1459,7 @@ mod tests {
             let most = [1, 3, 20][self.random.usize(..3)];
             let cost = self.random.u32(1..=most);
             let units = PERMIT * i128::from(cost);
-            self.buckets.settle(None, at(self.now));
+            self.buckets.settle(at(self.now));
             let foreseen = self.buckets.peek(slot, cost, at(self.now));
             let remaining = self.buckets.status(slot, at(self.now)).remaining;
             let decision = self.buckets.decide(slot, cost, at(self.now));

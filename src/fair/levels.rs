@@ -1,8 +1,8 @@
 use core::mem;
-use std::collections::BTreeSet;
 
 use crate::time::Tick;
 
+use super::heap::Heap;
 use super::wide::{div_ceil, div_floor};
 
 /// How many filled buckets are settled at a time.
@@ -10,6 +10,9 @@ const SETTLED: usize = 64;
 
 /// How many buckets that fill are looked at to foresee an instant.
 const FORESEEN: usize = 16;
+
+/// Among so few places none is kept that its bucket has left.
+const FEW: usize = 64;
 
 /// After a rise of the clock by that much every bucket is full.
 const MOST_STEPS: i128 = 1 << 72;
@@ -34,8 +37,10 @@ pub(super) struct Levels {
     pub(super) weight: i128,
     /// The part of it that is full.
     full: i128,
-    /// The buckets that are not full.
-    filling: BTreeSet<Place>,
+    /// The buckets that are not full, and places that their buckets have left.
+    filling: Heap<Place>,
+    /// How many of these places there are.
+    left: usize,
 }
 
 /// One bucket, and what its client has asked for. Among many clients a decision takes as long as the memory does: this is one line of
@@ -86,6 +91,12 @@ impl Default for Place {
     }
 }
 
+/// The marks at which buckets fill, and their slots, in order. The others do not fill before `known_until`.
+pub(super) struct Filling {
+    first: [(i128, u32); FORESEEN],
+    known_until: i128,
+}
+
 /// What a request needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
@@ -109,20 +120,21 @@ impl Levels {
 
     /// What a new bucket depends on: the sums, the first bucket and those that fill first, in other slots.
     pub(super) fn excerpt(&self) -> Self {
-        let (mut buckets, mut filling) = (vec![self.buckets[0]], BTreeSet::new());
-        for place in self.filling.iter().take(SETTLED + FORESEEN + 1) {
-            let mut other = *place;
+        let (mut buckets, mut filling) = (vec![self.buckets[0]], Heap::default());
+        for place in self.places().take(SETTLED + FORESEEN + 1) {
+            let mut other = place;
             if place.slot() > 0 {
                 let mut bucket = self.buckets[place.slot() as usize];
                 other = Place::new(place.fills_at(), buckets.len().try_into().unwrap_or(0));
                 bucket.place = other;
                 buckets.push(bucket);
             }
-            filling.insert(other);
+            filling.push(other);
         }
         Self {
             buckets,
             filling,
+            left: 0,
             ..*self
         }
     }
@@ -149,7 +161,7 @@ impl Levels {
         if self.is_full(slot) {
             return room;
         }
-        self.risen(slot).min(room)
+        room + self.bucket(slot).excess(self.mark).min(0)
     }
 
     /// What a bucket has room for now.
@@ -193,20 +205,25 @@ impl Levels {
         let mut overflow = self.full.saturating_mul(mark - self.mark);
         self.mark = mark;
         for _ in 0..SETTLED {
-            let first = self.filling.first().copied();
+            let first = self.filling.first();
             let Some(place) = first.filter(|place| place.fills_at() <= mark) else {
                 break;
             };
-            self.filling.pop_first();
-            let slot = place.slot();
-            let excess = self.risen(slot) - self.room(slot);
-            if excess >= 0 {
-                self.set_full(slot);
+            let bucket = &mut self.buckets[place.slot() as usize];
+            let excess = bucket.excess(mark);
+            let mut next = None;
+            if bucket.place != place {
+                self.left = self.left.saturating_sub(1);
+            } else if excess >= 0 {
+                bucket.place = Place::NONE;
+                self.full += i128::from(bucket.weight);
                 overflow = overflow.saturating_add(excess);
             } else {
                 // Something was taken since it was queued.
-                self.queue(slot);
+                bucket.place = Place::new(bucket.fills_at(mark), place.slot());
+                next = Some(bucket.place);
             }
+            self.filling.replace_first(next);
         }
         overflow
     }
@@ -216,7 +233,7 @@ impl Levels {
         if self.is_full(slot) {
             return 0;
         }
-        let excess = self.risen(slot) - self.room(slot);
+        let excess = self.bucket(slot).excess(self.mark);
         if excess < 0 {
             return 0;
         }
@@ -227,22 +244,25 @@ impl Levels {
 
     /// Sets the level of a bucket, at most to its room.
     pub(super) fn set_level(&mut self, slot: u32, level: i128) {
-        let (clock, room) = (self.clock, self.room(slot));
         let bucket = &mut self.buckets[slot as usize];
-        let is_full = bucket.place == Place::NONE;
-        bucket.account = i128::from(bucket.weight)
-            .wrapping_mul(clock)
-            .wrapping_sub(level);
-        if level >= room {
+        let weight = i128::from(bucket.weight);
+        bucket.account = weight.wrapping_mul(self.clock).wrapping_sub(level);
+        if bucket.excess(self.mark) >= 0 {
             self.settle(slot);
-        } else if is_full {
-            self.full -= i128::from(bucket.weight);
-            self.queue(slot);
-        } else if self.fills_at(slot) < self.buckets[slot as usize].place.fills_at() {
-            // Only a place that is too late is wrong.
-            self.unqueue(slot);
-            self.queue(slot);
+            return;
         }
+        let (old, new) = (bucket.place, Place::new(bucket.fills_at(self.mark), slot));
+        if old == Place::NONE {
+            self.full -= weight;
+        } else if new < old {
+            // Only a place that is too late is wrong.
+            self.left += 1;
+        } else {
+            return;
+        }
+        bucket.place = new;
+        self.filling.push(new);
+        self.remove_left();
     }
 
     /// Sets the depth for a unit of weight. Buckets shrink at once, and grow as the clock rises. The first ones do not have to grow.
@@ -292,24 +312,29 @@ impl Levels {
         level
     }
 
+    /// The buckets that fill first.
+    pub(super) fn filling(&self) -> Filling {
+        let mut first = [(i128::MAX, 0); FORESEEN];
+        let mut places = self.places();
+        for (filling, place) in first.iter_mut().zip(places.by_ref()) {
+            let bucket = self.bucket(place.slot());
+            *filling = (bucket.fills_at(self.mark), place.slot());
+        }
+        first.sort_unstable();
+        let known_until = places.next().map_or(i128::MAX, Place::fills_at);
+        Filling { first, known_until }
+    }
+
     /// How many units have to be given until a bucket and the pool together have what a request needs, if nothing else is taken. It is
     /// exact if at most [`FORESEEN`] buckets are not full. Otherwise it may be less, but some of those fill before.
     ///
     /// What bucket and pool have rises evenly between the instants at which a bucket fills.
-    pub(super) fn units_until_there(&self, slot: u32, need: Need) -> i128 {
+    pub(super) fn units_until_there(&self, slot: u32, need: Need, filling: &Filling) -> i128 {
         let weight = self.weight_of(slot);
         let (mut clock, mut mark, mut pool) = (self.clock, self.mark, need.pool);
         let (mut level, mut full) = (self.level(slot), self.full);
-        let mut fillings = [(i128::MAX, slot); FORESEEN];
-        for (filling, place) in fillings.iter_mut().zip(&self.filling) {
-            *filling = (self.fills_at(place.slot()), place.slot());
-        }
-        fillings.sort_unstable();
-        let mut fillings = fillings.into_iter();
+        let (mut fillings, known_until) = (filling.first.into_iter(), filling.known_until);
         let mut next = fillings.next();
-        // What is queued behind them does not fill before.
-        let behind = self.filling.iter().nth(FORESEEN);
-        let known_until = behind.map_or(i128::MAX, |place| place.fills_at());
         loop {
             let filled = next.filter(|(at, _)| *at <= known_until);
             let until_next = filled.map_or(known_until, |(at, _)| at);
@@ -339,7 +364,7 @@ impl Levels {
                 return self.units_until(clock);
             };
             full += self.weight_of(other);
-            pool += self.risen(other) - self.weight_of(other) * (self.clock - mark);
+            pool += self.bucket(other).excess(mark);
             level = level.min(weight * (clock - mark));
             next = fillings.next();
         }
@@ -349,35 +374,47 @@ impl Levels {
         self.buckets[slot as usize].weight.into()
     }
 
-    /// What a bucket that is not full would hold, were it large enough.
-    fn risen(&self, slot: u32) -> i128 {
-        let bucket = &self.buckets[slot as usize];
-        let given = i128::from(bucket.weight).wrapping_mul(self.clock);
-        given.wrapping_sub(bucket.account)
-    }
-
-    /// The mark at which a bucket is full that is not.
-    fn fills_at(&self, slot: u32) -> i128 {
-        self.mark + div_ceil(self.room(slot) - self.risen(slot), self.weight_of(slot))
-    }
-
     fn set_full(&mut self, slot: u32) {
         self.buckets[slot as usize].place = Place::NONE;
         self.full += self.weight_of(slot);
     }
 
-    fn queue(&mut self, slot: u32) {
-        let place = Place::new(self.fills_at(slot), slot);
-        self.buckets[slot as usize].place = place;
-        self.filling.insert(place);
+    fn unqueue(&mut self, slot: u32) {
+        self.buckets[slot as usize].place = Place::NONE;
+        self.left += 1;
+        self.remove_left();
     }
 
-    fn unqueue(&mut self, slot: u32) {
-        self.filling.remove(&self.buckets[slot as usize].place);
+    /// Removes the places that buckets have left, if they are many or all places are few.
+    fn remove_left(&mut self) {
+        if self.left > 0 && self.filling.len() < FEW.max(2 * self.left) {
+            let buckets = &self.buckets;
+            self.filling
+                .retain(|place| buckets[place.slot() as usize].place == *place);
+            self.left = 0;
+        }
+    }
+
+    /// The places of the buckets that are not full, in order.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let places = self.filling.iter();
+        places.filter(|place| self.buckets[place.slot() as usize].place == *place)
     }
 }
 
 impl Bucket {
+    /// What it has no room for, if it has not been full until that mark.
+    fn excess(&self, mark: i128) -> i128 {
+        i128::from(self.weight)
+            .wrapping_mul(mark)
+            .wrapping_sub(self.account)
+    }
+
+    /// The mark at which it is full.
+    fn fills_at(&self, mark: i128) -> i128 {
+        mark + div_ceil(-self.excess(mark), self.weight.into())
+    }
+
     /// Begins to count anew, if the client has not asked in this cycle. `began_at`: when the last cycle began, and this one.
     pub(super) fn enter_cycle(&mut self, [last, this]: [Tick; 2]) {
         if self.asked_at < this {
@@ -444,5 +481,20 @@ mod tests {
         assert_eq!((levels.level(0), levels.level(1)), (40, 50));
         assert_eq!(levels.grow(7), 7);
         assert_eq!((levels.level(0), levels.level(1)), (40, 57));
+    }
+
+    #[test]
+    fn places_that_buckets_have_left_are_never_most_of_them() {
+        let mut levels = full(&[1; 100]);
+        for level in 0..100 {
+            (0..100).for_each(|slot| levels.set_level(slot, level));
+            assert!(levels.filling.len() <= 200);
+            assert_eq!(levels.places().count(), 100);
+        }
+        let few = &mut full(&[1; 30]);
+        (0..100).for_each(|level| few.set_level(7, level));
+        assert_eq!((few.filling.len(), few.left), (1, 0));
+        assert_eq!(few.give(30) + few.overflow(), 29);
+        assert!(few.is_full(7) && few.filling.first().is_none());
     }
 }

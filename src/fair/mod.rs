@@ -132,6 +132,7 @@ mod clients;
 mod divide;
 mod fair_share;
 mod guaranteed_share;
+mod heap;
 mod levels;
 pub(crate) mod report;
 mod rule;
