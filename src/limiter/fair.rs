@@ -25,6 +25,9 @@ use super::settle::{ReserveWithin, Settle};
 use super::share::Share;
 use super::{Answer, Event, Limiter, Limits, Method, Obey, Observer, Stats};
 
+/// How many clients are gone through at a time, since no other request is decided meanwhile.
+const AT_ONCE: usize = 1_000;
+
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
 ///
 /// A client is a key: a tenant, a user, a product. Clones share the clients. A [`Rule`] has the capacity, a number of permits in each
@@ -565,6 +568,9 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// # }
     /// ```
     pub fn retune(&self, share: R) {
+        for slots in self.locked(FairClients::slots).chunks(AT_ONCE) {
+            self.locked(|clients| clients.renew_terms(slots));
+        }
         let mut clients = self.lock();
         clients.retune(share);
         // A request that is too costly now is refused, wherever it is queued.
@@ -629,8 +635,8 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
         Some(self.locked(|clients| clients.status(key)))
     }
 
-    /// What each client has in this cycle, with a [`FairShare`] the oldest first. It goes through all of them, and begins the cycles that
-    /// are due.
+    /// What each client has in this cycle, with a [`FairShare`] the oldest first. It begins the cycles that are due, and goes through all
+    /// clients. Requests are decided between a thousand and the next, which may be as of a later instant.
     ///
     /// ```
     /// use paceline::fair::FairShare;
@@ -654,7 +660,10 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     /// ```
     #[must_use]
     pub fn shares(&self) -> Vec<ClientShare<K>> {
-        self.locked(FairClients::shares)
+        let slots = self.locked(FairClients::slots);
+        let parts = slots.chunks(AT_ONCE);
+        let shares = parts.flat_map(|slots| self.locked(|clients| clients.shares(slots)));
+        shares.collect()
     }
 
     /// How many clients are remembered.

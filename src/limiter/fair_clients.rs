@@ -236,15 +236,18 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
         self.has_to_wake = true;
     }
 
+    /// Asks for the terms of these clients again.
+    pub(super) fn renew_terms(&mut self, slots: &[u32]) {
+        self.enter();
+        for slot in slots {
+            if let Some(key) = &self.clients[*slot as usize].key {
+                self.accounts.set_terms(*slot, (self.terms_of)(key));
+            }
+        }
+    }
+
     pub(super) fn retune(&mut self, share: R) {
         let now = self.enter();
-        let clients = self.slots.iter();
-        let terms: Vec<_> = clients
-            .map(|(key, slot)| (*slot, (self.terms_of)(key)))
-            .collect();
-        for (slot, terms) in terms {
-            self.accounts.set_terms(slot, terms);
-        }
         self.accounts.retune(share, now);
     }
 
@@ -337,14 +340,20 @@ impl<K: Hash + Eq + Clone, R: Rule> FairClients<K, R> {
         look(&accounts, slot)
     }
 
-    pub(super) fn shares(&mut self) -> Vec<ClientShare<K>> {
+    pub(super) fn slots(&mut self) -> Vec<u32> {
         self.enter();
-        let share_of = |slot| {
-            let mut share = self.accounts.client(slot);
-            share.key.clone_from(&self.clients[slot as usize].key);
-            share
+        self.accounts.slots().collect()
+    }
+
+    /// What these clients have, but for those that were forgotten meanwhile.
+    pub(super) fn shares(&mut self, slots: &[u32]) -> Vec<ClientShare<K>> {
+        self.enter();
+        let share_of = |slot: &u32| {
+            let mut share = self.accounts.client(*slot);
+            share.key.clone_from(&self.clients[*slot as usize].key);
+            (*slot == OVERFLOW || share.key.is_some()).then_some(share)
         };
-        self.accounts.slots().map(share_of).collect()
+        slots.iter().filter_map(share_of).collect()
     }
 
     pub(super) fn len(&mut self) -> usize {

@@ -458,3 +458,21 @@ fn parts_of_a_reserve_that_cannot_be_are_errors() {
     let twice = "each client has one part of a reserve, and one is named twice";
     assert_eq!(error(&[("a", 1_000), ("a", 1_000)]), twice);
 }
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_clients_are_listed_once_each() {
+    let share = SHARE.try_with_max_clients(2_500).unwrap();
+    let clients: Fair<u32, GuaranteedShare> = Fair::new(share);
+    for client in 0..3_000 {
+        let _ = clients.try_acquire(&client, 1);
+    }
+    let mut keys: Vec<_> = clients
+        .shares()
+        .into_iter()
+        .map(|share| share.key)
+        .collect();
+    keys.sort_unstable();
+    // Those beyond the bound are one client.
+    let bounded = (0..2_500).map(Some);
+    assert!(keys.into_iter().eq([None].into_iter().chain(bounded)));
+}
