@@ -24,7 +24,7 @@ use crate::time::{Clock, Resolution, Tick};
 use super::error::LineError;
 use super::future::Obeying;
 use super::share::random_up_to;
-use super::{Gate, Limiter, Limits, Obey, RateCall, Settle, TooCostly};
+use super::{Answer, Gate, Limiter, Limits, Obey, RateCall, Settle, TooCostly};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
 ///
@@ -331,11 +331,7 @@ impl<L: Limiter> Line<L> {
     }
 
     /// Asks, and has its jitter between the answer that it may pass and the next question.
-    fn poll_waiting(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, L::Error>> {
+    fn poll_waiting(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         let has_jitter = !self.options.jitter.is_zero();
         let Some(place) = self.place.as_mut().filter(|_| has_jitter) else {
             return self.limiter.poll_decide(cost, cx);
@@ -363,11 +359,7 @@ impl<L: Limiter> Line<L> {
 impl<L: Limiter> Limiter for Line<L> {
     type Error = LineError<L::Error>;
 
-    fn poll_decide(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>> {
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
         if self.is_closed() {
             self.give_up();
             return Poll::Ready(Err(LineError::closed()));
@@ -402,7 +394,7 @@ impl<L: Limiter> Limiter for Line<L> {
         answer.map_err(LineError::of_limit)
     }
 
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Self::Error>> {
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
         if self.is_closed() {
             self.give_up();
             return Poll::Ready(Err(LineError::closed()));
@@ -415,11 +407,7 @@ impl<L: Limiter> Limiter for Line<L> {
     }
 
     /// Without jitter, which comes between this and the request.
-    fn poll_open(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>> {
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
         if self.is_closed() {
             self.give_up();
             return Poll::Ready(Err(LineError::closed()));

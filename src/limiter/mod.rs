@@ -162,11 +162,7 @@ pub trait Limiter {
     /// # Errors
     ///
     /// When the limit cannot be reached.
-    fn poll_decide(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>>;
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error>;
 
     /// Asks without being queued: never [`Decision::Pass`] while another handle is ahead. A handle that is the head of the queue
     /// leaves it when it passes.
@@ -176,7 +172,7 @@ pub trait Limiter {
     /// # Errors
     ///
     /// When the limit cannot be reached.
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Self::Error>> {
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
         self.poll_decide(cost, cx)
     }
 
@@ -191,11 +187,7 @@ pub trait Limiter {
     /// # Errors
     ///
     /// When the limit cannot be reached.
-    fn poll_open(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>> {
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
         let _ = (cost, cx);
         Poll::Ready(Ok(Decision::Pass))
     }
@@ -338,27 +330,15 @@ pub trait Limiter {
 /// All methods, for a pointer to a limiter.
 macro_rules! forward_all {
     ($self:ident => $limiter:expr) => {
-        fn poll_decide(
-            &mut $self,
-            cost: u32,
-            cx: &mut Context<'_>,
-        ) -> Poll<Result<Decision, Self::Error>> {
+        fn poll_decide(&mut $self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
             $limiter.poll_decide(cost, cx)
         }
 
-        fn poll_try(
-            &mut $self,
-            cost: u32,
-            cx: &mut Context<'_>,
-        ) -> Poll<Result<Decision, Self::Error>> {
+        fn poll_try(&mut $self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
             $limiter.poll_try(cost, cx)
         }
 
-        fn poll_open(
-            &mut $self,
-            cost: u32,
-            cx: &mut Context<'_>,
-        ) -> Poll<Result<Decision, Self::Error>> {
+        fn poll_open(&mut $self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
             $limiter.poll_open(cost, cx)
         }
 
@@ -574,5 +554,5 @@ pub(crate) enum Method {
     Open,
 }
 
-/// What an in-memory limiter returns.
-type Answer = Poll<Result<Decision, Infallible>>;
+/// What a limiter answers; in memory without an error.
+type Answer<E = Infallible> = Poll<Result<Decision, E>>;
