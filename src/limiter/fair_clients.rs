@@ -65,7 +65,7 @@ impl<K, R: Rule> FairClients<K, R> {
             terms_of: Box::new(|_| ClientTerms::new()),
             clock: Clock::new(),
             paused_until: Tick::ZERO,
-            stats: Stats::new(),
+            stats: Stats::default(),
             has_to_sweep: false,
             has_to_wake: false,
         }

@@ -96,13 +96,13 @@ pub(super) struct KeyMap<K, P: Policy> {
 }
 
 impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P> {
-    pub(super) const fn new(keys: KeyTable<K, P>) -> Self {
+    pub(super) fn new(keys: KeyTable<K, P>) -> Self {
         Self {
             keys,
             max: usize::MAX,
             when_full: WhenFull::Wait,
             clock: Clock::new(),
-            stats: Stats::new(),
+            stats: Stats::default(),
             next_to_settle: VecDeque::new(),
             asked: 0,
         }

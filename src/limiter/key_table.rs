@@ -133,7 +133,7 @@ impl<K: Hash + Eq, P: Policy> KeyTable<K, P> {
             others: HashTable::new(),
             hasher,
             policies,
-            counted: Stats::new(),
+            counted: Stats::default(),
             cursor: 0,
         }
     }

@@ -688,7 +688,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats::new();
+        let mut stats = Stats::default();
         for shard in self.shards.iter() {
             stats.add(shard.lock().stats());
         }
