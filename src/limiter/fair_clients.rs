@@ -85,11 +85,9 @@ impl<K, R: Rule> FairClients<K, R> {
         self.has_to_wake = true;
     }
 
-    pub(super) fn paused_for(&mut self) -> Option<Duration> {
-        if self.paused_until == Tick::ZERO {
-            return None;
-        }
-        let left = self.paused_until.since(self.clock.now());
+    pub(super) fn paused_for(&self) -> Option<Duration> {
+        // A copy: the clock of an unused limit does not start.
+        let left = self.paused_until.since(self.clock.clone().now());
         (!left.is_zero()).then_some(left)
     }
 

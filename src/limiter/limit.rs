@@ -177,12 +177,9 @@ impl<P: Policy> LimitState<P> {
     }
 
     /// How long no request passes, whatever the policy has.
-    pub(super) fn paused_for(&mut self) -> Option<Duration> {
-        let until = self.hold.until(1);
-        if until == Tick::ZERO {
-            return None;
-        }
-        let left = until.since(self.clock.now());
+    pub(super) fn paused_for(&self) -> Option<Duration> {
+        // A copy: the clock of an unused limit does not start.
+        let left = self.hold.until(1).since(self.clock.clone().now());
         (!left.is_zero()).then_some(left)
     }
 
