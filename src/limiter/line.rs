@@ -354,16 +354,41 @@ impl<L: Limiter> Line<L> {
         }
         Poll::Ready(Ok(Decision::Wait { retry_in }))
     }
+
+    fn leave_if_closed(&mut self) -> Result<(), LineError<L::Error>> {
+        if self.is_closed() {
+            self.give_up();
+            return Err(LineError::closed());
+        }
+        Ok(())
+    }
+
+    /// Takes or leaves a place, as the limiter has answered. A look that passes keeps its place until it passes.
+    fn answered(
+        &mut self,
+        answer: Answer<L::Error>,
+        is_look: bool,
+        cx: &Context<'_>,
+    ) -> Answer<LineError<L::Error>> {
+        match answer {
+            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => {
+                if let Err(error) = self.wait(cx) {
+                    self.give_up();
+                    return Poll::Ready(Err(error));
+                }
+            }
+            Poll::Ready(Ok(Decision::Pass)) if is_look => {}
+            Poll::Ready(_) => self.leave(),
+        }
+        answer.map_err(LineError::of_limit)
+    }
 }
 
 impl<L: Limiter> Limiter for Line<L> {
     type Error = LineError<L::Error>;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
-        if self.is_closed() {
-            self.give_up();
-            return Poll::Ready(Err(LineError::closed()));
-        }
+        self.leave_if_closed()?;
         if cost == 0 {
             // A request that waits and costs nothing any more passes, too.
             let answer = self.limiter.poll_decide(0, cx);
@@ -381,24 +406,14 @@ impl<L: Limiter> Limiter for Line<L> {
         };
         match answer {
             Poll::Ready(Ok(Decision::Wait { retry_in })) if is_full => {
-                return Poll::Ready(Err(self.full(Some(retry_in))));
+                Poll::Ready(Err(self.full(Some(retry_in))))
             }
-            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => {
-                if let Err(error) = self.wait(cx) {
-                    self.give_up();
-                    return Poll::Ready(Err(error));
-                }
-            }
-            Poll::Ready(_) => self.leave(),
+            answer => self.answered(answer, false, cx),
         }
-        answer.map_err(LineError::of_limit)
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
-        if self.is_closed() {
-            self.give_up();
-            return Poll::Ready(Err(LineError::closed()));
-        }
+        self.leave_if_closed()?;
         let answer = self.limiter.poll_try(cost, cx);
         if matches!(answer, Poll::Ready(Ok(Decision::Pass))) && cost > 0 {
             self.leave();
@@ -408,23 +423,9 @@ impl<L: Limiter> Limiter for Line<L> {
 
     /// Without jitter, which comes between this and the request.
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
-        if self.is_closed() {
-            self.give_up();
-            return Poll::Ready(Err(LineError::closed()));
-        }
+        self.leave_if_closed()?;
         let answer = self.limiter.poll_open(cost, cx);
-        match answer {
-            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => {
-                if let Err(error) = self.wait(cx) {
-                    self.give_up();
-                    return Poll::Ready(Err(error));
-                }
-            }
-            // It keeps its place until it passes.
-            Poll::Ready(Ok(Decision::Pass)) => {}
-            Poll::Ready(_) => self.leave(),
-        }
-        answer.map_err(LineError::of_limit)
+        self.answered(answer, true, cx)
     }
 
     fn give_up(&mut self) {
