@@ -8,7 +8,6 @@ use core::task::{Context, Poll};
 use crate::policy::{Decision, Policy};
 use crate::wait::{Caller, Priority};
 
-use super::key_map::{RETRY_FOR_ROOM, Reply};
 use super::keyed::KeyedAt;
 use super::shared::Shared;
 use super::{Limiter, Method, Settle, TooCostly};
@@ -374,20 +373,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
         let reply = self
             .keyed
             .on_shard(&self.key, |shard, key| shard.limit_of(key, &mut self.spare));
-        match reply {
-            Reply::Decided(decision) => decision,
-            Reply::AtCapacity(retry_in) => Decision::Wait {
-                retry_in: retry_in.min(RETRY_FOR_ROOM),
-            },
-            Reply::PassesUncounted(retry_in) => {
-                self.uncounted = Some(Decision::Wait { retry_in });
-                Decision::Pass
-            }
-            Reply::Ask(limit) => {
-                self.handle = Some(self.keyed.handle(limit));
-                Decision::Pass
-            }
-        }
+        self.handle_of(reply).err().unwrap_or(Decision::Pass)
     }
 
     fn address(&self) -> usize {
