@@ -159,11 +159,7 @@ impl Status {
         let mut before = 0;
         for (status, limits) in statuses {
             if least.binding.is_none() || rank(&status) < rank(&least) {
-                let binding = before + status.binding.unwrap_or(0);
-                least = Self {
-                    binding: Some(binding),
-                    ..status
-                };
+                least = status.with_binding(before + status.binding.unwrap_or(0));
             }
             before += limits;
         }
