@@ -24,7 +24,7 @@ use crate::time::{Clock, Resolution, Tick};
 use super::error::LineError;
 use super::future::Obeying;
 use super::share::random_up_to;
-use super::{Answer, Gate, Limiter, Limits, Obey, RateCall, Settle, TooCostly};
+use super::{Answer, Gate, Limiter, Limits, Obey, RateCall, Settle, forward_answers};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
 ///
@@ -438,10 +438,6 @@ impl<L: Limiter> Limiter for Line<L> {
         error.is_closed() || error.is_full() || error.limit().is_some_and(of_limit)
     }
 
-    fn status(&self) -> Option<Status> {
-        self.limiter.status()
-    }
-
     /// A closed line has an answer at once.
     fn least_wait(&self, cost: u32) -> Duration {
         if self.is_closed() {
@@ -450,21 +446,7 @@ impl<L: Limiter> Limiter for Line<L> {
         self.limiter.least_wait(cost)
     }
 
-    fn shadowed(&self) -> Option<Decision> {
-        self.limiter.shadowed()
-    }
-
-    fn too_costly(&self, cost: u32, capacity: u32) -> TooCostly {
-        self.limiter.too_costly(cost, capacity)
-    }
-
-    fn is_out_of_reach(&self) -> bool {
-        self.limiter.is_out_of_reach()
-    }
-
-    fn resolution(&self) -> Resolution {
-        self.limiter.resolution()
-    }
+    forward_answers!(self => self.limiter);
 }
 
 /// One line for all keys.

@@ -327,9 +327,37 @@ pub trait Limiter {
     }
 }
 
+/// What a limiter says as the one inside does, where the two have different errors.
+macro_rules! forward_answers {
+    ($self:ident => $limiter:expr) => {
+        fn status(&$self) -> Option<Status> {
+            $limiter.status()
+        }
+
+        fn shadowed(&$self) -> Option<Decision> {
+            $limiter.shadowed()
+        }
+
+        fn is_out_of_reach(&$self) -> bool {
+            $limiter.is_out_of_reach()
+        }
+
+        fn too_costly(&$self, cost: u32, capacity: u32) -> $crate::limiter::TooCostly {
+            $limiter.too_costly(cost, capacity)
+        }
+
+        fn resolution(&$self) -> Resolution {
+            $limiter.resolution()
+        }
+    };
+}
+pub(crate) use forward_answers;
+
 /// All methods, for a pointer to a limiter.
 macro_rules! forward_all {
     ($self:ident => $limiter:expr) => {
+        $crate::limiter::forward_answers!($self => $limiter);
+
         fn poll_decide(&mut $self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
             $limiter.poll_decide(cost, cx)
         }
@@ -350,28 +378,8 @@ macro_rules! forward_all {
             $limiter.is_refusal(error)
         }
 
-        fn status(&$self) -> Option<Status> {
-            $limiter.status()
-        }
-
         fn least_wait(&$self, cost: u32) -> Duration {
             $limiter.least_wait(cost)
-        }
-
-        fn shadowed(&$self) -> Option<Decision> {
-            $limiter.shadowed()
-        }
-
-        fn is_out_of_reach(&$self) -> bool {
-            $limiter.is_out_of_reach()
-        }
-
-        fn too_costly(&$self, cost: u32, capacity: u32) -> $crate::limiter::TooCostly {
-            $limiter.too_costly(cost, capacity)
-        }
-
-        fn resolution(&$self) -> Resolution {
-            $limiter.resolution()
         }
 
         fn foresee(&$self, count: usize) -> Vec<$crate::limiter::Instant> {
