@@ -4,7 +4,7 @@
 //! One call at a time: the limit holds all requests but one, in their queue, until the outcome of that call is reported.
 
 use core::fmt;
-use core::task::{Context, Poll};
+use core::task::Context;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +16,8 @@ use super::future::Obeying;
 use super::rate_call::Report;
 use super::rate_rule::interval;
 use super::{
-    AcquireError, CallOutcome, Limiter, Obey, PolicyExt, RateCall, RateRule, Shared, forward_all,
+    AcquireError, Answer, CallOutcome, Limiter, Obey, PolicyExt, RateCall, RateRule, Shared,
+    forward_all,
 };
 
 /// A limit with a rate that follows what a provider allows. Clones share both.

@@ -16,9 +16,6 @@ pub trait AsKey<K>: Hash {
     #[doc(hidden)]
     fn find_in<'a, V>(&self, map: &'a HashMap<K, V>) -> Option<(&'a K, &'a V)>;
 
-    #[doc(hidden)]
-    fn find_in_mut<'a, V>(&self, map: &'a mut HashMap<K, V>) -> Option<&'a mut V>;
-
     /// Whether it is this key.
     #[doc(hidden)]
     fn is(&self, key: &K) -> bool;
@@ -33,11 +30,6 @@ impl<K: Hash + Eq + Borrow<Q>, Q: Hash + Eq + ToOwned<Owned = K> + ?Sized> AsKey
     #[inline]
     fn find_in<'a, V>(&self, map: &'a HashMap<K, V>) -> Option<(&'a K, &'a V)> {
         map.get_key_value(self)
-    }
-
-    #[inline]
-    fn find_in_mut<'a, V>(&self, map: &'a mut HashMap<K, V>) -> Option<&'a mut V> {
-        map.get_mut(self)
     }
 
     fn is(&self, key: &K) -> bool {

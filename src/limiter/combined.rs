@@ -10,7 +10,9 @@ use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::part::{Member, Together, enter, hold, never, peek, refuse_never, reserve, take};
+use super::part::{
+    Member, Part, Together, enter, hold, look_outside, never, peek, refuse_never, reserve, take,
+};
 use super::{Answer, Limiter, Priority, Settle, TooCostly};
 
 /// Limits on different handles, all or nothing: a limit for each user and one for all users.
@@ -127,8 +129,8 @@ impl<T: Together> Combined<T> {
     #[must_use]
     #[track_caller]
     pub fn new(limits: T) -> Self {
-        if let Some((number, class)) = limits.class() {
-            require_no_class(format_args!("limit {number} of a `Combined`"), class);
+        for (number, part) in limits.parts().enumerate() {
+            require_no_class(format_args!("limit {number} of a `Combined`"), part.class());
         }
         Self::of(limits)
     }
@@ -151,19 +153,15 @@ impl<T: Together> Combined<T> {
     /// What all limits have left: the status of the one with the least room, and its number.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
-        let known = self.limits.statuses().enumerate();
-        let known = known.filter_map(|(number, status)| status.map(|status| (number, status)));
-        let least = known.min_by_key(|(_, status)| (status.remaining, Reverse(status.reset_in)));
-        least.map(|(number, status)| Status {
-            binding: Some(number),
-            ..status
-        })
+        let parts = self.limits.parts().enumerate();
+        let known = parts.filter_map(|(number, part)| Some(part.status()?.with_binding(number)));
+        known.min_by_key(|status| (status.remaining, Reverse(status.reset_in)))
     }
 
     /// What all limits say to a request that is not queued: the strictest of their answers. Nothing is counted.
     pub fn peek(&self, cost: u32) -> Decision {
-        self.limits
-            .peek(self.costs.unwrap_or_else(|| T::same(cost)))
+        let costs = self.costs.unwrap_or_else(|| T::same(cost));
+        look_outside(&self.limits, costs)
     }
 
     /// Asks without waiting, with a cost for each limit. It never overtakes a waiter.
@@ -369,7 +367,7 @@ impl<T: Together> Limiter for Combined<T> {
     }
 
     fn shadowed(&self) -> Option<Decision> {
-        self.limits.shadowed()
+        self.limits.parts().find_map(|part| part.shadowed())
     }
 
     fn too_costly(&self, cost: u32, capacity: u32) -> TooCostly {
@@ -377,8 +375,14 @@ impl<T: Together> Limiter for Combined<T> {
         self.never.unwrap_or_else(unknown)
     }
 
+    /// Exact, if one of them is.
     fn resolution(&self) -> Resolution {
-        self.limits.resolution()
+        let exact = |part: &dyn Part| part.resolution() == Resolution::Exact;
+        if self.limits.parts().any(exact) {
+            Resolution::Exact
+        } else {
+            Resolution::Millis
+        }
     }
 }
 
@@ -404,12 +408,12 @@ impl<T: Together> Limiter for Combined<T> {
 /// ```
 impl<T: Together> Settle for Combined<T> {
     fn charge(&self, cost: u32) {
-        self.limits.for_each_settled(|limit| limit.charge(cost));
+        self.limits.parts().for_each(|part| part.charge(cost));
     }
 
     fn refund_from(&self, spent_at: Instant, cost: u32) {
-        self.limits
-            .for_each_settled(|limit| limit.refund_from(spent_at, cost));
+        let parts = self.limits.parts();
+        parts.for_each(|part| part.refund_from(spent_at, cost));
     }
 
     fn settles(&mut self, passed: &Self) {

@@ -1,12 +1,12 @@
 use core::convert::Infallible;
 use core::fmt;
-use core::task::{Context, Poll};
+use core::task::Context;
 use core::time::Duration;
 
 use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
 
-use super::{Limiter, Shared, forward_all};
+use super::{Answer, Limiter, Shared, forward_all};
 
 /// A limiter in memory whose type is chosen at run time. It can be cloned: each clone is a handle of its own on the same limit.
 ///

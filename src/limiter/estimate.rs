@@ -19,9 +19,14 @@ pub(super) const SHORT: usize = 64;
 /// Simulating a long queue is paid for by the changes since the last time, so a question costs a constant on average, however
 /// many wait. The estimate is a lower bound: queued waiters may be late, and none passes before them.
 pub(super) struct QueueEstimate<S> {
-    tail: Option<Tail<S>>,
+    /// That of the simulated part of the queue.
+    ahead: Ahead<S>,
+    /// The first waiter that is not simulated yet.
+    next: Ticket,
     /// [`Waiters::changes`] at the last simulation.
     changes: usize,
+    /// [`Waiters::reorders`] during the simulation.
+    reorders: usize,
 }
 
 /// A limit from which requests take one after another, each as early as possible.
@@ -70,26 +75,10 @@ impl<S> Ahead<S> {
     }
 }
 
-/// The end of the simulated part of the queue.
-struct Tail<S> {
-    ahead: Ahead<S>,
-    /// The first waiter that is not simulated yet.
-    next: Ticket,
-    /// [`Waiters::reorders`] during the simulation.
-    reorders: usize,
-}
-
 impl<S: Clone> QueueEstimate<S> {
-    pub(super) const fn new() -> Self {
-        Self {
-            tail: None,
-            changes: 0,
-        }
-    }
-
     /// When one more request of `cost` could pass behind the queued ones, at the earliest. `None` while nothing is known of them.
     pub(super) fn open_at<P: Policy<State = S>>(
-        &mut self,
+        last: &mut Option<Self>,
         policy: &P,
         state: &S,
         hold: Hold,
@@ -98,20 +87,20 @@ impl<S: Clone> QueueEstimate<S> {
         waiters: &Waiters,
     ) -> Option<Tick> {
         let len = waiters.len();
-        if len <= SHORT || waiters.changes().wrapping_sub(self.changes) >= len {
-            self.changes = waiters.changes();
-            self.tail = Some(Tail {
-                ahead: Ahead::new(state.clone(), hold, now),
-                next: Ticket::default(),
-                reorders: waiters.reorders(),
-            });
+        last.take_if(|last| len <= SHORT || waiters.changes().wrapping_sub(last.changes) >= len);
+        let estimate = last.get_or_insert_with(|| Self {
+            ahead: Ahead::new(state.clone(), hold, now),
+            next: Ticket::default(),
+            changes: waiters.changes(),
+            reorders: waiters.reorders(),
+        });
+        if estimate.reorders != waiters.reorders() {
+            return None;
         }
-        let tail = self.tail.as_mut();
-        let tail = tail.filter(|tail| tail.reorders == waiters.reorders())?;
-        for (_, cost, by) in waiters.costs_from(tail.next) {
-            tail.ahead.pass(policy, cost, by);
+        for (_, cost, by) in waiters.costs_from(estimate.next) {
+            estimate.ahead.pass(policy, cost, by);
         }
-        tail.next = waiters.next_ticket();
-        Some(tail.ahead.open_at(policy, now, cost))
+        estimate.next = waiters.next_ticket();
+        Some(estimate.ahead.open_at(policy, now, cost))
     }
 }

@@ -507,11 +507,6 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
         last
     }
 
-    /// Counts a request that did not want to wait for so long.
-    fn count_refusal(&self, key: &K, cost: u32) {
-        self.locked(|clients| clients.count_refusal(key, cost));
-    }
-
     fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
         self.observer.as_ref().map(|observer| observer.of(key))
     }
@@ -856,7 +851,8 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> FairAt<K, R> {
     /// Leaves the queue, since it would take too long.
     fn refuse_late(&mut self, cost: u32, known: Option<Duration>) -> Option<Duration> {
         self.leave();
-        self.fair.count_refusal(&self.key, cost);
+        self.fair
+            .locked(|clients| clients.count_refusal(&self.key, cost));
         let retry_in = known.or_else(|| retry_in(self.fair.peek(&self.key, cost)));
         self.reporter.too_late(cost, retry_in);
         retry_in

@@ -65,7 +65,7 @@ impl<K, R: Rule> FairClients<K, R> {
             terms_of: Box::new(|_| ClientTerms::new()),
             clock: Clock::new(),
             paused_until: Tick::ZERO,
-            stats: Stats::new(),
+            stats: Stats::default(),
             has_to_sweep: false,
             has_to_wake: false,
         }
@@ -85,11 +85,9 @@ impl<K, R: Rule> FairClients<K, R> {
         self.has_to_wake = true;
     }
 
-    pub(super) fn paused_for(&mut self) -> Option<Duration> {
-        if self.paused_until == Tick::ZERO {
-            return None;
-        }
-        let left = self.paused_until.since(self.clock.now());
+    pub(super) fn paused_for(&self) -> Option<Duration> {
+        // A copy: the clock of an unused limit does not start.
+        let left = self.paused_until.since(self.clock.clone().now());
         (!left.is_zero()).then_some(left)
     }
 

@@ -6,7 +6,7 @@ use tokio::task::coop::poll_proceed;
 use crate::policy::Decision;
 use crate::time::Timer;
 
-use super::{AcquireError, Limiter};
+use super::{AcquireError, Answer, Limiter};
 
 /// The only loop that waits for a limit: ask, sleep, ask.
 ///
@@ -127,7 +127,7 @@ impl<L: Limiter> Gate<L> {
 
     /// The answer to one permit now.
     #[inline]
-    pub(crate) fn poll_try(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+    pub(crate) fn poll_try(&mut self, cx: &mut Context<'_>) -> Answer<L::Error> {
         ready!(poll_turn(cx));
         self.limiter.poll_try(1, cx)
     }
@@ -166,7 +166,7 @@ impl<L: Limiter> Gate<L> {
     #[inline(never)]
     fn poll_wait(
         &mut self,
-        mut answer: Poll<Result<Decision, L::Error>>,
+        mut answer: Answer<L::Error>,
         is_asleep: bool,
         ask: Ask<L>,
         cost: u32,
@@ -237,7 +237,7 @@ impl<L: Limiter> Drop for Gate<L> {
 }
 
 /// The question to a limiter: to pass now, or whether a request would pass.
-type Ask<L> = fn(&mut L, u32, &mut Context<'_>) -> Poll<Result<Decision, <L as Limiter>::Error>>;
+type Ask<L> = fn(&mut L, u32, &mut Context<'_>) -> Answer<<L as Limiter>::Error>;
 
 /// The answer for one permit.
 fn never_refused<E>(passed: Result<(), AcquireError<E>>) -> Result<(), E> {

@@ -27,7 +27,7 @@ use crate::time::{Clock, Tick};
 use crate::wait::Intent;
 
 use super::as_key::AsKey;
-use super::key_table::{Entry, Hashed, KeyTable, SWEEP_AFTER, stats_of};
+use super::key_table::{Entry, Hashed, KeyTable, SWEEP_AFTER};
 use super::limit::{LimitState, Stats};
 use super::shared::LimitHandle;
 
@@ -96,13 +96,13 @@ pub(super) struct KeyMap<K, P: Policy> {
 }
 
 impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P> {
-    pub(super) const fn new(keys: KeyTable<K, P>) -> Self {
+    pub(super) fn new(keys: KeyTable<K, P>) -> Self {
         Self {
             keys,
             max: usize::MAX,
             when_full: WhenFull::Wait,
             clock: Clock::new(),
-            stats: Stats::new(),
+            stats: Stats::default(),
             next_to_settle: VecDeque::new(),
             asked: 0,
         }
@@ -125,7 +125,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         let mut stats = self.stats;
         stats.add(self.keys.stats());
         if let WhenFull::Share(limit) = &self.when_full {
-            stats.add(stats_of(limit));
+            stats.add(limit.stats());
         }
         stats
     }
@@ -243,7 +243,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
             // The map has the other reference. One more handle, or a future, may have left the closure.
             let is_in_use = limit.is_cloned() || Arc::strong_count(&limit) > 2;
             if !has_to_be_remembered && !is_in_use {
-                self.stats.add(stats_of(&limit));
+                self.stats.add(limit.stats());
                 self.keys.remove_limit(key);
             }
         }

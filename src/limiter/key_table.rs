@@ -100,18 +100,11 @@ impl<P: Policy> Entry<P> {
             _ => return None,
         };
         let state = limit.with(|limit, _| limit.if_ordinary(now))?;
-        counted.add(stats_of(limit));
+        counted.add(limit.stats());
         let limit = Arc::clone(limit);
         *self = Self::Idle(state);
         Some(limit)
     }
-}
-
-pub(super) fn stats_of<P: Policy>(limit: &LimitHandle<P>) -> Stats {
-    limit.with(|limit, waiters| Stats {
-        waiting: waiters.len(),
-        ..limit.stats
-    })
 }
 
 /// The keys of one shard, and what is known of each.
@@ -133,7 +126,7 @@ impl<K: Hash + Eq, P: Policy> KeyTable<K, P> {
             others: HashTable::new(),
             hasher,
             policies,
-            counted: Stats::new(),
+            counted: Stats::default(),
             cursor: 0,
         }
     }
@@ -213,7 +206,7 @@ impl<K: Hash + Eq, P: Policy> KeyTable<K, P> {
         let mut stats = self.counted;
         for (_, entry) in &self.others {
             if let Entry::Active(limit) = entry {
-                stats.add(stats_of(limit));
+                stats.add(limit.stats());
             }
         }
         stats

@@ -688,7 +688,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats::new();
+        let mut stats = Stats::default();
         for shard in self.shards.iter() {
             stats.add(shard.lock().stats());
         }
@@ -765,23 +765,14 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
 
     fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
         self.uncounted = None;
-        let handle = match &mut self.handle {
-            Some(handle) => handle,
-            None => match self.ask_map(intent, cost) {
-                Reply::Decided(decision) => return Poll::Ready(Ok(decision)),
-                Reply::AtCapacity(retry_in) => {
-                    let retry_in = retry_in.min(RETRY_FOR_ROOM);
-                    return Poll::Ready(Ok(Decision::Wait { retry_in }));
-                }
-                Reply::PassesUncounted(retry_in) => {
-                    self.uncounted = Some(Decision::Wait { retry_in });
-                    return Poll::Ready(Ok(Decision::Pass));
-                }
-                Reply::Ask(limit) => {
-                    let handle = self.keyed.handle(limit);
-                    self.handle.insert(handle)
-                }
-            },
+        let handle = if let Some(handle) = &mut self.handle {
+            handle
+        } else {
+            let reply = self.ask_map(intent, cost);
+            match self.handle_of(reply) {
+                Ok(handle) => handle,
+                Err(decision) => return Poll::Ready(Ok(decision)),
+            }
         };
         let answer = handle.poll_for_key(intent, cost, cx);
         // A handle that waits is queued, and a look that has passed reserves the position.
@@ -821,6 +812,21 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
             }
             reply
         })
+    }
+
+    /// A handle of the limit to ask, or the answer.
+    pub(super) fn handle_of(&mut self, reply: Reply<P>) -> Result<&mut Shared<P>, Decision> {
+        match reply {
+            Reply::Decided(decision) => Err(decision),
+            Reply::AtCapacity(retry_in) => Err(Decision::Wait {
+                retry_in: retry_in.min(RETRY_FOR_ROOM),
+            }),
+            Reply::PassesUncounted(retry_in) => {
+                self.uncounted = Some(Decision::Wait { retry_in });
+                Err(Decision::Pass)
+            }
+            Reply::Ask(limit) => Ok(self.handle.insert(self.keyed.handle(limit))),
+        }
     }
 
     /// Leaves the queue.

@@ -41,15 +41,6 @@ impl Stats {
         self.held_back += other.held_back;
         self.waiting += other.waiting;
     }
-
-    pub(super) const fn new() -> Self {
-        Self {
-            passed: 0,
-            refused: 0,
-            held_back: 0,
-            waiting: 0,
-        }
-    }
 }
 
 /// A policy with its state, its clock and what holds it: what handles of a shared limit queue for.
@@ -61,17 +52,17 @@ pub(super) struct LimitState<P: Policy> {
     /// Of a key: whether its parameters may differ from those of a key that has none of its own.
     pub(super) is_tuned: bool,
     prefetch: Prefetch,
-    estimate: QueueEstimate<P::State>,
+    estimate: Option<QueueEstimate<P::State>>,
     pub(super) stats: Stats,
 }
 
 impl<P: Policy> LimitState<P> {
-    pub(super) const fn new(policy: P) -> Self {
+    pub(super) fn new(policy: P) -> Self {
         Self::with_state(policy, Clock::new(), None)
     }
 
     /// A limit that goes on from a state.
-    pub(super) const fn with_state(policy: P, clock: Clock, state: Option<P::State>) -> Self {
+    pub(super) fn with_state(policy: P, clock: Clock, state: Option<P::State>) -> Self {
         Self {
             policy,
             clock,
@@ -79,8 +70,8 @@ impl<P: Policy> LimitState<P> {
             hold: Hold::NONE,
             is_tuned: false,
             prefetch: Prefetch::new(),
-            estimate: QueueEstimate::new(),
-            stats: Stats::new(),
+            estimate: None,
+            stats: Stats::default(),
         }
     }
 
@@ -186,12 +177,9 @@ impl<P: Policy> LimitState<P> {
     }
 
     /// How long no request passes, whatever the policy has.
-    pub(super) fn paused_for(&mut self) -> Option<Duration> {
-        let until = self.hold.until(1);
-        if until == Tick::ZERO {
-            return None;
-        }
-        let left = until.since(self.clock.now());
+    pub(super) fn paused_for(&self) -> Option<Duration> {
+        // A copy: the clock of an unused limit does not start.
+        let left = self.hold.until(1).since(self.clock.clone().now());
         (!left.is_zero()).then_some(left)
     }
 
@@ -215,8 +203,8 @@ impl<P: Policy> LimitState<P> {
             }
             ahead.open_at(&self.policy, now, cost)
         } else {
-            let (estimate, hold) = (&mut self.estimate, self.hold);
-            let open_at = estimate.open_at(&self.policy, state, hold, now, cost, waiters);
+            let (estimate, policy, hold) = (&mut self.estimate, &self.policy, self.hold);
+            let open_at = QueueEstimate::open_at(estimate, policy, state, hold, now, cost, waiters);
             open_at.unwrap_or(alone)
         };
         let open_at = open_at.min(waiters.newest_first_at().max(alone));
@@ -264,19 +252,9 @@ impl<P: Policy> LimitState<P> {
         let Some(state) = &self.state else {
             return Decision::Pass;
         };
-        let held_until = self.hold.until(cost);
-        match self.policy.peek(state, now, cost) {
-            // A pause makes every request wait, but does not hide what can never pass.
-            decision @ (Decision::Pass | Decision::Wait { .. }) if now < held_until => {
-                Decision::Wait {
-                    retry_in: decision
-                        .retry_in()
-                        .unwrap_or_default()
-                        .max(held_until.since(now)),
-                }
-            }
-            decision => decision,
-        }
+        // A pause makes every request wait, but does not hide what can never pass.
+        let held = Decision::from(self.hold.until(cost), now);
+        self.policy.peek(state, now, cost).strictest(held)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::time::{Clock, Resolution, Tick};
 use super::error::LineError;
 use super::future::Obeying;
 use super::share::random_up_to;
-use super::{Gate, Limiter, Limits, Obey, RateCall, Settle, TooCostly};
+use super::{Answer, Gate, Limiter, Limits, Obey, RateCall, Settle, forward_answers};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
 ///
@@ -331,11 +331,7 @@ impl<L: Limiter> Line<L> {
     }
 
     /// Asks, and has its jitter between the answer that it may pass and the next question.
-    fn poll_waiting(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, L::Error>> {
+    fn poll_waiting(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         let has_jitter = !self.options.jitter.is_zero();
         let Some(place) = self.place.as_mut().filter(|_| has_jitter) else {
             return self.limiter.poll_decide(cost, cx);
@@ -358,20 +354,41 @@ impl<L: Limiter> Line<L> {
         }
         Poll::Ready(Ok(Decision::Wait { retry_in }))
     }
+
+    fn leave_if_closed(&mut self) -> Result<(), LineError<L::Error>> {
+        if self.is_closed() {
+            self.give_up();
+            return Err(LineError::closed());
+        }
+        Ok(())
+    }
+
+    /// Takes or leaves a place, as the limiter has answered. A look that passes keeps its place until it passes.
+    fn answered(
+        &mut self,
+        answer: Answer<L::Error>,
+        is_look: bool,
+        cx: &Context<'_>,
+    ) -> Answer<LineError<L::Error>> {
+        match answer {
+            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => {
+                if let Err(error) = self.wait(cx) {
+                    self.give_up();
+                    return Poll::Ready(Err(error));
+                }
+            }
+            Poll::Ready(Ok(Decision::Pass)) if is_look => {}
+            Poll::Ready(_) => self.leave(),
+        }
+        answer.map_err(LineError::of_limit)
+    }
 }
 
 impl<L: Limiter> Limiter for Line<L> {
     type Error = LineError<L::Error>;
 
-    fn poll_decide(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>> {
-        if self.is_closed() {
-            self.give_up();
-            return Poll::Ready(Err(LineError::closed()));
-        }
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
+        self.leave_if_closed()?;
         if cost == 0 {
             // A request that waits and costs nothing any more passes, too.
             let answer = self.limiter.poll_decide(0, cx);
@@ -389,24 +406,14 @@ impl<L: Limiter> Limiter for Line<L> {
         };
         match answer {
             Poll::Ready(Ok(Decision::Wait { retry_in })) if is_full => {
-                return Poll::Ready(Err(self.full(Some(retry_in))));
+                Poll::Ready(Err(self.full(Some(retry_in))))
             }
-            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => {
-                if let Err(error) = self.wait(cx) {
-                    self.give_up();
-                    return Poll::Ready(Err(error));
-                }
-            }
-            Poll::Ready(_) => self.leave(),
+            answer => self.answered(answer, false, cx),
         }
-        answer.map_err(LineError::of_limit)
     }
 
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Self::Error>> {
-        if self.is_closed() {
-            self.give_up();
-            return Poll::Ready(Err(LineError::closed()));
-        }
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
+        self.leave_if_closed()?;
         let answer = self.limiter.poll_try(cost, cx);
         if matches!(answer, Poll::Ready(Ok(Decision::Pass))) && cost > 0 {
             self.leave();
@@ -415,28 +422,10 @@ impl<L: Limiter> Limiter for Line<L> {
     }
 
     /// Without jitter, which comes between this and the request.
-    fn poll_open(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>> {
-        if self.is_closed() {
-            self.give_up();
-            return Poll::Ready(Err(LineError::closed()));
-        }
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
+        self.leave_if_closed()?;
         let answer = self.limiter.poll_open(cost, cx);
-        match answer {
-            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => {
-                if let Err(error) = self.wait(cx) {
-                    self.give_up();
-                    return Poll::Ready(Err(error));
-                }
-            }
-            // It keeps its place until it passes.
-            Poll::Ready(Ok(Decision::Pass)) => {}
-            Poll::Ready(_) => self.leave(),
-        }
-        answer.map_err(LineError::of_limit)
+        self.answered(answer, true, cx)
     }
 
     fn give_up(&mut self) {
@@ -449,10 +438,6 @@ impl<L: Limiter> Limiter for Line<L> {
         error.is_closed() || error.is_full() || error.limit().is_some_and(of_limit)
     }
 
-    fn status(&self) -> Option<Status> {
-        self.limiter.status()
-    }
-
     /// A closed line has an answer at once.
     fn least_wait(&self, cost: u32) -> Duration {
         if self.is_closed() {
@@ -461,21 +446,7 @@ impl<L: Limiter> Limiter for Line<L> {
         self.limiter.least_wait(cost)
     }
 
-    fn shadowed(&self) -> Option<Decision> {
-        self.limiter.shadowed()
-    }
-
-    fn too_costly(&self, cost: u32, capacity: u32) -> TooCostly {
-        self.limiter.too_costly(cost, capacity)
-    }
-
-    fn is_out_of_reach(&self) -> bool {
-        self.limiter.is_out_of_reach()
-    }
-
-    fn resolution(&self) -> Resolution {
-        self.limiter.resolution()
-    }
+    forward_answers!(self => self.limiter);
 }
 
 /// One line for all keys.

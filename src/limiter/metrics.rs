@@ -1,3 +1,4 @@
+use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
 use std::collections::HashMap;
@@ -7,7 +8,6 @@ use metrics::{Counter, Gauge, Histogram, Label, SharedString, counter, gauge, hi
 
 use crate::time::since_1970;
 
-use super::as_key::AsKey;
 use super::{Event, Observer};
 
 /// An observer that counts in the [`metrics`](https://docs.rs/metrics) facade. Feature `metrics`.
@@ -250,10 +250,10 @@ impl Requests {
 
 /// The keys with the most requests, by Space-Saving: a new key replaces the least busy one and starts with its count, as an upper
 /// bound of its own requests.
-struct Busiest<K> {
+struct Busiest<K: ToOwned + ?Sized> {
     labels: usize,
     requests: u64,
-    counted: HashMap<K, Count>,
+    counted: HashMap<K::Owned, Count>,
 }
 
 /// The number of keys that are counted for each label.
@@ -268,7 +268,7 @@ struct Count {
     label: Option<Arc<OnceLock<Requests>>>,
 }
 
-impl<K: Hash + Eq + Clone> Busiest<K> {
+impl<K: Hash + Eq + ToOwned<Owned: Hash + Eq + Clone> + ?Sized> Busiest<K> {
     fn new(labels: usize) -> Self {
         Self {
             labels,
@@ -278,26 +278,26 @@ impl<K: Hash + Eq + Clone> Busiest<K> {
     }
 
     /// Counts a request for `key`. Returns the counters of its label, if it has one.
-    fn count<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Option<Arc<OnceLock<Requests>>> {
+    fn count(&mut self, key: &K) -> Option<Arc<OnceLock<Requests>>> {
         self.requests += 1;
         let room = self.labels.saturating_mul(COUNTED);
-        if key.find_in(&self.counted).is_none() && room > 0 {
+        if !self.counted.contains_key(key) && room > 0 {
             let new = Count {
                 most: self.make_room(room),
                 least: 0,
                 label: None,
             };
-            self.counted.insert(key.to_key(), new);
+            self.counted.insert(key.to_owned(), new);
         }
-        let count = key.find_in_mut(&mut self.counted)?;
+        let count = self.counted.get_mut(key)?;
         count.most += 1;
         count.least += 1;
         let least = count.least;
         let is_busy = least.saturating_mul(room as u64) > self.requests;
         if count.label.is_none() && is_busy && self.frees_label(least) {
-            key.find_in_mut(&mut self.counted)?.label = Some(Arc::default());
+            self.counted.get_mut(key)?.label = Some(Arc::default());
         }
-        key.find_in(&self.counted)?.1.label.clone()
+        self.counted.get(key)?.label.clone()
     }
 
     /// Forgets the least busy key if there is no room. Returns how many requests it may have had.
@@ -308,7 +308,7 @@ impl<K: Hash + Eq + Clone> Busiest<K> {
         match idlest.filter(|_| self.counted.len() >= room) {
             None => 0,
             Some((key, most)) => {
-                self.counted.remove(&key);
+                self.counted.remove::<K>(key.borrow());
                 most
             }
         }

@@ -162,11 +162,7 @@ pub trait Limiter {
     /// # Errors
     ///
     /// When the limit cannot be reached.
-    fn poll_decide(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>>;
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error>;
 
     /// Asks without being queued: never [`Decision::Pass`] while another handle is ahead. A handle that is the head of the queue
     /// leaves it when it passes.
@@ -176,7 +172,7 @@ pub trait Limiter {
     /// # Errors
     ///
     /// When the limit cannot be reached.
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Self::Error>> {
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
         self.poll_decide(cost, cx)
     }
 
@@ -191,11 +187,7 @@ pub trait Limiter {
     /// # Errors
     ///
     /// When the limit cannot be reached.
-    fn poll_open(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>> {
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
         let _ = (cost, cx);
         Poll::Ready(Ok(Decision::Pass))
     }
@@ -335,47 +327,11 @@ pub trait Limiter {
     }
 }
 
-/// All methods, for a pointer to a limiter.
-macro_rules! forward_all {
+/// What a limiter says as the one inside does, where the two have different errors.
+macro_rules! forward_answers {
     ($self:ident => $limiter:expr) => {
-        fn poll_decide(
-            &mut $self,
-            cost: u32,
-            cx: &mut Context<'_>,
-        ) -> Poll<Result<Decision, Self::Error>> {
-            $limiter.poll_decide(cost, cx)
-        }
-
-        fn poll_try(
-            &mut $self,
-            cost: u32,
-            cx: &mut Context<'_>,
-        ) -> Poll<Result<Decision, Self::Error>> {
-            $limiter.poll_try(cost, cx)
-        }
-
-        fn poll_open(
-            &mut $self,
-            cost: u32,
-            cx: &mut Context<'_>,
-        ) -> Poll<Result<Decision, Self::Error>> {
-            $limiter.poll_open(cost, cx)
-        }
-
-        fn give_up(&mut $self) {
-            $limiter.give_up();
-        }
-
-        fn is_refusal(&$self, error: &Self::Error) -> bool {
-            $limiter.is_refusal(error)
-        }
-
         fn status(&$self) -> Option<Status> {
             $limiter.status()
-        }
-
-        fn least_wait(&$self, cost: u32) -> Duration {
-            $limiter.least_wait(cost)
         }
 
         fn shadowed(&$self) -> Option<Decision> {
@@ -392,6 +348,38 @@ macro_rules! forward_all {
 
         fn resolution(&$self) -> Resolution {
             $limiter.resolution()
+        }
+    };
+}
+pub(crate) use forward_answers;
+
+/// All methods, for a pointer to a limiter.
+macro_rules! forward_all {
+    ($self:ident => $limiter:expr) => {
+        $crate::limiter::forward_answers!($self => $limiter);
+
+        fn poll_decide(&mut $self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
+            $limiter.poll_decide(cost, cx)
+        }
+
+        fn poll_try(&mut $self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
+            $limiter.poll_try(cost, cx)
+        }
+
+        fn poll_open(&mut $self, cost: u32, cx: &mut Context<'_>) -> Answer<Self::Error> {
+            $limiter.poll_open(cost, cx)
+        }
+
+        fn give_up(&mut $self) {
+            $limiter.give_up();
+        }
+
+        fn is_refusal(&$self, error: &Self::Error) -> bool {
+            $limiter.is_refusal(error)
+        }
+
+        fn least_wait(&$self, cost: u32) -> Duration {
+            $limiter.least_wait(cost)
         }
 
         fn foresee(&$self, count: usize) -> Vec<$crate::limiter::Instant> {
@@ -574,5 +562,5 @@ pub(crate) enum Method {
     Open,
 }
 
-/// What an in-memory limiter returns.
-type Answer = Poll<Result<Decision, Infallible>>;
+/// What a limiter answers; in memory without an error.
+type Answer<E = Infallible> = Poll<Result<Decision, E>>;

@@ -1,15 +1,14 @@
 use core::fmt;
-use core::task::{Context, Poll};
+use core::task::Context;
 
 use tokio::time::Instant;
 
 use crate::feedback::Feedback;
-use crate::policy::Decision;
 
 use super::future::Obeying;
 use super::observer::Observer;
 use super::reporter::HandleEvents;
-use super::{Limiter, Limits, Method, Obey, RateCall, Settle};
+use super::{Answer, Limiter, Limits, Method, Obey, RateCall, Settle};
 
 /// A limiter or permits, or those for each key, which report their decisions to an [`Observer`].
 ///
@@ -87,21 +86,21 @@ impl<L, O: Observer> Observed<L, O> {
 impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
     type Error = L::Error;
 
-    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         let answer = self.limiter.poll_decide(cost, cx);
         self.reporter
             .answered(Method::Decide, cost, &answer, self.limiter.shadowed());
         answer
     }
 
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         let answer = self.limiter.poll_try(cost, cx);
         self.reporter
             .answered(Method::Try, cost, &answer, self.limiter.shadowed());
         answer
     }
 
-    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         let answer = self.limiter.poll_open(cost, cx);
         self.reporter.answered(Method::Open, cost, &answer, None);
         answer

@@ -5,13 +5,9 @@ use core::fmt::Debug;
 use core::hash::Hash;
 use core::task::{Context, Poll};
 
-use tokio::time::Instant;
-
-use crate::policy::{Decision, Policy, Status};
-use crate::time::Resolution;
+use crate::policy::{Decision, Policy};
 use crate::wait::{Caller, Priority};
 
-use super::key_map::{RETRY_FOR_ROOM, Reply};
 use super::keyed::KeyedAt;
 use super::shared::Shared;
 use super::{Limiter, Method, Settle, TooCostly};
@@ -37,7 +33,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Part for Key
 )]
 pub trait Together: sealed::Together {
     /// A cost for each: `[u32; N]`.
-    type Costs: Copy + Debug + Unpin + Send;
+    type Costs: Copy + Debug + Unpin + Send + AsRef<[u32]>;
 
     #[doc(hidden)]
     fn same(cost: u32) -> Self::Costs;
@@ -50,26 +46,10 @@ pub trait Together: sealed::Together {
     ) -> R;
 
     #[doc(hidden)]
-    fn peek(&self, costs: Self::Costs) -> Decision;
-
-    #[doc(hidden)]
-    fn for_each_settled(&self, settle: impl FnMut(&dyn Charge));
+    fn parts(&self) -> impl Iterator<Item = &dyn Part>;
 
     #[doc(hidden)]
     fn settles(&mut self, passed: &Self);
-
-    #[doc(hidden)]
-    fn statuses(&self) -> impl Iterator<Item = Option<Status>>;
-
-    /// The first handle with a class other than that of a `Combined`.
-    #[doc(hidden)]
-    fn class(&self) -> Option<(usize, Priority)>;
-
-    #[doc(hidden)]
-    fn shadowed(&self) -> Option<Decision>;
-
-    #[doc(hidden)]
-    fn resolution(&self) -> Resolution;
 }
 
 /// Public in a private module, which seals the traits.
@@ -132,24 +112,6 @@ pub(super) mod sealed {
     }
 }
 
-/// The part of [`Settle`] that needs no type.
-#[expect(unnameable_types, reason = "in a sealed trait")]
-pub trait Charge {
-    fn charge(&self, cost: u32);
-
-    fn refund_from(&self, spent_at: Instant, cost: u32);
-}
-
-impl<L: Settle> Charge for L {
-    fn charge(&self, cost: u32) {
-        Settle::charge(self, cost);
-    }
-
-    fn refund_from(&self, spent_at: Instant, cost: u32) {
-        Settle::refund_from(self, spent_at, cost);
-    }
-}
-
 /// One limit, and what a request costs there. Cost 0 uses nothing.
 #[expect(unnameable_types, reason = "in a sealed trait")]
 #[expect(missing_debug_implementations, reason = "in a sealed trait")]
@@ -203,11 +165,11 @@ pub(super) fn peek(members: &[Member<'_>]) -> Decision {
 }
 
 /// What limits say to a request that is not queued. One that is there twice is asked for the sum; a key has to be entered for that.
-fn look_outside(parts: &[(&dyn sealed::Part, u32)]) -> Decision {
-    let looks = parts.iter().map(|(part, cost)| {
+pub(super) fn look_outside<T: Together>(limits: &T, costs: T::Costs) -> Decision {
+    let parts = || limits.parts().zip(costs.as_ref());
+    let looks = parts().map(|(part, cost)| {
         let address = part.address();
-        let is_same = |other: &dyn sealed::Part| address != 0 && other.address() == address;
-        let others = parts.iter().filter(|(other, _)| is_same(*other));
+        let others = parts().filter(|(other, _)| other.address() == address);
         let sum = others.fold(0, |sum: u32, (_, cost)| sum.saturating_add(*cost));
         part.peek(if address == 0 { *cost } else { sum })
     });
@@ -411,20 +373,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
         let reply = self
             .keyed
             .on_shard(&self.key, |shard, key| shard.limit_of(key, &mut self.spare));
-        match reply {
-            Reply::Decided(decision) => decision,
-            Reply::AtCapacity(retry_in) => Decision::Wait {
-                retry_in: retry_in.min(RETRY_FOR_ROOM),
-            },
-            Reply::PassesUncounted(retry_in) => {
-                self.uncounted = Some(Decision::Wait { retry_in });
-                Decision::Pass
-            }
-            Reply::Ask(limit) => {
-                self.handle = Some(self.keyed.handle(limit));
-                Decision::Pass
-            }
-        }
+        self.handle_of(reply).err().unwrap_or(Decision::Pass)
     }
 
     fn address(&self) -> usize {
@@ -528,35 +477,12 @@ macro_rules! together {
                 }),+])
             }
 
-            fn peek(&self, costs: Self::Costs) -> Decision {
-                look_outside(&[$((&self.$number, costs[$number])),+])
-            }
-
-            fn for_each_settled(&self, mut settle: impl FnMut(&dyn Charge)) {
-                $(settle(&self.$number);)+
+            fn parts(&self) -> impl Iterator<Item = &dyn Part> {
+                [$(&self.$number as &dyn Part),+].into_iter()
             }
 
             fn settles(&mut self, passed: &Self) {
                 $(self.$number.settles(&passed.$number);)+
-            }
-
-            fn statuses(&self) -> impl Iterator<Item = Option<Status>> {
-                [$(self.$number.status()),+].into_iter()
-            }
-
-            fn class(&self) -> Option<(usize, Priority)> {
-                let mut classes = [$(self.$number.class()),+].into_iter().enumerate();
-                classes.find(|(_, class)| *class != Priority::Normal)
-            }
-
-            fn shadowed(&self) -> Option<Decision> {
-                [$(self.$number.shadowed()),+].into_iter().flatten().next()
-            }
-
-            /// Exact, if one of them is.
-            fn resolution(&self) -> Resolution {
-                let exact = [$(self.$number.resolution()),+].contains(&Resolution::Exact);
-                if exact { Resolution::Exact } else { Resolution::Millis }
             }
         }
     };

@@ -34,7 +34,7 @@ impl Prefetch {
         }
     }
 
-    /// Approves what the policy allows after a request of this cost has passed. Returns how many permits that is.
+    /// Approves what the policy allows after a request of this cost has passed.
     ///
     /// None on a paused clock, where tests assert exact instants and would see that some are counted late.
     #[inline]
@@ -44,13 +44,12 @@ impl Prefetch {
         state: &P::State,
         now: Tick,
         cost: u32,
-    ) -> u32 {
+    ) {
         let credit = policy.credit(state, now);
         // Less than another such request needs is of no use, and whether the clock is real takes two more readings.
         let is_useful = credit > cost && policy.peek(state, now, credit).is_pass() && is_real();
         self.left = if is_useful { credit } else { 0 };
         self.from = now;
-        self.left
     }
 
     /// Whether `cost` permits are left. Cost 0 has to ask.

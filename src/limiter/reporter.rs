@@ -40,7 +40,7 @@ impl<O: Observer> HandleEvents<O> {
         &mut self,
         method: Method,
         cost: u32,
-        answer: &Poll<Result<Decision, E>>,
+        answer: &Answer<E>,
         shadowed: Option<Decision>,
     ) {
         let decision = match answer {

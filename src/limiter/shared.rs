@@ -33,6 +33,13 @@ impl<P: Policy> LimitHandle<P> {
         Arc::strong_count(&self.limit) > 1
     }
 
+    pub(super) fn stats(&self) -> Stats {
+        self.limit.with(|limit, waiters| Stats {
+            waiting: waiters.len(),
+            ..limit.stats
+        })
+    }
+
     fn of(limit: Arc<WaitQueue<LimitState<P>>>) -> Arc<Self> {
         Arc::new(Self {
             limit,
@@ -637,10 +644,7 @@ impl<P: Policy> Shared<P> {
     /// What it has done so far, and how many requests wait.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.queue.with(|limit, waiters| Stats {
-            waiting: waiters.len(),
-            ..limit.stats
-        })
+        self.queue.stats()
     }
 
     #[inline]
@@ -674,12 +678,6 @@ impl<P: Policy> Shared<P> {
             flow: self.flow,
             deadline: self.deadline,
             reporter: self.reporter.clone(),
-        }
-    }
-
-    pub(super) fn report(&self, event: Event) {
-        if let Some(observer) = self.reporter.observer() {
-            observer.report(event);
         }
     }
 
@@ -804,7 +802,7 @@ impl<P: Policy> Shared<P> {
     #[doc(alias("refill"))]
     pub fn reset(&self) {
         self.queue.update(LimitState::reset);
-        self.report(Event::Resumed);
+        self.reporter.report(Event::Resumed);
     }
 
     /// Goes on with other parameters. What was spent stays spent. They take effect at once, for queued requests too.
@@ -832,7 +830,7 @@ impl<P: Policy> Shared<P> {
     pub fn retune(&self, policy: P) {
         self.queue
             .update_all(|limit, now| limit.retune(now, policy));
-        self.report(Event::Retuned);
+        self.reporter.report(Event::Retuned);
     }
 
     /// Lets no request pass before `duration` is over: after a provider has said "too many requests".
@@ -857,7 +855,7 @@ impl<P: Policy> Shared<P> {
     /// ```
     pub fn pause_for(&self, duration: Duration) {
         let duration = self.pause(duration);
-        self.report(Event::Paused { duration });
+        self.reporter.report(Event::Paused { duration });
     }
 
     /// Pauses for as long as a provider asks, and says for how long; `None` if it asks for nothing.
@@ -895,7 +893,7 @@ impl<P: Policy> Shared<P> {
     pub fn apply_feedback(&self, feedback: &Feedback) -> Option<Duration> {
         let asked = feedback.pause()?;
         let pause = self.pause(asked);
-        self.report(Event::FeedbackApplied { pause });
+        self.reporter.report(Event::FeedbackApplied { pause });
         Some(asked)
     }
 
@@ -971,7 +969,7 @@ impl<P: Policy> Shared<P> {
     /// ```
     pub fn resume(&self) {
         self.queue.update(|limit, _| limit.resume());
-        self.report(Event::Resumed);
+        self.reporter.report(Event::Resumed);
     }
 
     /// Pauses, and returns for how long.

@@ -59,7 +59,7 @@ pub struct Switch {
 }
 
 struct State {
-    /// The mode and the share in one word, so that a reader never sees a mixture, and whether there is a `refresh`. It is written
+    /// The mode and the share in one word, so that a reader never sees a mixture. It is written
     /// under the lock of `wakers`, and read without. Every order is `Relaxed`: the word guards nothing, and what must not be missed
     /// is checked under the lock.
     setting: AtomicU32,
@@ -97,10 +97,8 @@ impl Switch {
     }
 
     fn of(refresh: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
-        let setting = (Mode::Active, Share::FULL);
-        let is_refreshed = if refresh.is_some() { REFRESHED } else { 0 };
         let state = State {
-            setting: AtomicU32::new(packed(setting) | is_refreshed),
+            setting: AtomicU32::new(packed((Mode::Active, Share::FULL))),
             refresh,
             drawn: AtomicU64::new(0),
             shadowed: AtomicU64::new(0),
@@ -176,10 +174,6 @@ impl Switch {
     /// The setting for a request.
     #[inline]
     pub(super) fn setting_for_request(&self) -> Setting {
-        let word = self.state.setting.load(Ordering::Relaxed);
-        if word & REFRESHED == 0 {
-            return unpacked(word);
-        }
         self.state.refresh.iter().for_each(|refresh| refresh());
         self.setting()
     }
@@ -237,9 +231,7 @@ impl Switch {
         if new == old {
             return;
         }
-        let is_refreshed = self.state.setting.load(Ordering::Relaxed) & REFRESHED;
-        let word = packed(new) | is_refreshed;
-        self.state.setting.store(word, Ordering::Relaxed);
+        self.state.setting.store(packed(new), Ordering::Relaxed);
         let woken = core::mem::take(&mut wakers.by_ticket);
         drop(wakers);
         woken.into_values().for_each(Waker::wake);
@@ -281,9 +273,6 @@ pub struct SwitchStats {
     pub unreachable: u64,
 }
 
-/// The bit of a setting that has to be refreshed.
-const REFRESHED: u32 = 1 << 31;
-
 const fn packed((mode, share): Setting) -> u32 {
     let mode = match mode {
         Mode::Active => 0,
@@ -295,7 +284,7 @@ const fn packed((mode, share): Setting) -> u32 {
 
 #[inline]
 fn unpacked(word: u32) -> Setting {
-    let mode = match (word & !REFRESHED) >> 16 {
+    let mode = match word >> 16 {
         0 => Mode::Active,
         1 => Mode::Shadow,
         _ => Mode::Off,

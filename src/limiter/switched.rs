@@ -14,7 +14,7 @@ use super::future::Obeying;
 use super::mode::Mode;
 use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;
-use super::{Limiter, Limits, Method, Obey, RateCall, Settle, Status, TooCostly};
+use super::{Answer, Limiter, Limits, Method, Obey, RateCall, Settle, Status, TooCostly};
 
 /// A limiter or permits, or those for each key, with a [`Switch`]: active, in shadow mode or off, for all requests or for a share of
 /// them.
@@ -250,13 +250,8 @@ impl<L, E> Switched<L, E> {
 }
 
 impl<L: Limiter, E> Switched<L, E> {
-    fn poll_method(
-        &mut self,
-        method: Method,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, L::Error>> {
-        let waits = |answer: &Poll<Result<Decision, _>>| match answer {
+    fn poll_method(&mut self, method: Method, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
+        let waits = |answer: &Answer<_>| match answer {
             Poll::Pending => true,
             Poll::Ready(Ok(Decision::Wait { .. })) => method != Method::Try,
             Poll::Ready(_) => false,
@@ -277,12 +272,7 @@ impl<L: Limiter, E> Switched<L, E> {
         answer
     }
 
-    fn poll_active(
-        &mut self,
-        method: Method,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, L::Error>> {
+    fn poll_active(&mut self, method: Method, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         let Ok(limiter) = &mut self.limiter else {
             return Poll::Ready(Ok(Decision::Pass));
         };
@@ -297,7 +287,7 @@ impl<L: Limiter, E> Switched<L, E> {
     }
 
     /// Passes, except while the answer is under way.
-    fn poll_shadow(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+    fn poll_shadow(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         let answer = ready!(self.poll_limiter(|limiter| limiter.poll_try(cost, cx)));
         let decision = answer.and_then(Result::ok);
         if !decision.is_some_and(Decision::is_pass) {
@@ -378,15 +368,15 @@ impl<L, E> Switched<L, E> {
 impl<L: Limiter, E> Limiter for Switched<L, E> {
     type Error = L::Error;
 
-    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         self.poll_method(Method::Decide, cost, cx)
     }
 
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         self.poll_method(Method::Try, cost, cx)
     }
 
-    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer<L::Error> {
         self.poll_method(Method::Open, cost, cx)
     }
 

@@ -346,47 +346,23 @@ pub struct AnyPolicyState {
     limits: Vec<AnyState>,
 }
 
-impl From<TokenBucket> for AnyPolicy {
-    fn from(policy: TokenBucket) -> Self {
-        Self::of(AnyKind::Bucket(policy))
-    }
+/// A macro, because Rust cannot convert from any of several types at once.
+macro_rules! from_policy {
+    ($($policy:ident is $kind:ident),+) => {
+        $(
+            impl From<$policy> for AnyPolicy {
+                fn from(policy: $policy) -> Self {
+                    Self::of(AnyKind::$kind(policy))
+                }
+            }
+        )+
+    };
 }
 
-impl From<Interval> for AnyPolicy {
-    fn from(policy: Interval) -> Self {
-        Self::of(AnyKind::Interval(policy))
-    }
-}
-
-impl From<Ramp> for AnyPolicy {
-    fn from(policy: Ramp) -> Self {
-        Self::of(AnyKind::Ramp(policy))
-    }
-}
-
-impl From<SlidingLog> for AnyPolicy {
-    fn from(policy: SlidingLog) -> Self {
-        Self::of(AnyKind::Log(policy))
-    }
-}
-
-impl From<SlidingCounter> for AnyPolicy {
-    fn from(policy: SlidingCounter) -> Self {
-        Self::of(AnyKind::Counter(policy))
-    }
-}
-
-impl From<FixedWindow> for AnyPolicy {
-    fn from(policy: FixedWindow) -> Self {
-        Self::of(AnyKind::Window(policy))
-    }
-}
-
-impl From<AlignedWindow> for AnyPolicy {
-    fn from(policy: AlignedWindow) -> Self {
-        Self::of(AnyKind::Aligned(policy))
-    }
-}
+from_policy!(
+    TokenBucket is Bucket, Interval is Interval, Ramp is Ramp, SlidingLog is Log,
+    SlidingCounter is Counter, FixedWindow is Window, AlignedWindow is Aligned
+);
 
 impl From<Unlimited> for AnyPolicy {
     fn from(_policy: Unlimited) -> Self {

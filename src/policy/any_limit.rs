@@ -57,18 +57,25 @@ const NOTHING_PASSES: Decision = Decision::Wait {
     retry_in: Duration::MAX,
 };
 
-/// Calls a method of the policy of a limit, which is given its state. If that is of another kind, this is the value after `else`.
+/// Calls a method of the policy of a limit, which is given its state; or works on values that have a variant for each kind. If they are
+/// of different kinds, this is the value after `else`.
 macro_rules! of_kind {
     ($limit:ident.$method:ident($state:ident $(, $argument:expr)*) else $other:expr) => {
-        match (&$limit.kind, $state) {
-            (AnyKind::Bucket(policy), AnyState::Bucket(state)) => policy.$method(state $(, $argument)*),
-            (AnyKind::Interval(policy), AnyState::Interval(state)) => policy.$method(state $(, $argument)*),
-            (AnyKind::Log(policy), AnyState::Log(state)) => policy.$method(state $(, $argument)*),
-            (AnyKind::Counter(policy), AnyState::Counter(state)) => policy.$method(state $(, $argument)*),
-            (AnyKind::Window(policy), AnyState::Window(state)) => policy.$method(state $(, $argument)*),
-            (AnyKind::Ramp(policy), AnyState::Ramp(state)) => policy.$method(state $(, $argument)*),
-            (AnyKind::Aligned(policy), AnyState::Aligned(state)) => policy.$method(state $(, $argument)*),
-            _ => $other,
+        of_kind!(
+            (AnyKind(policy) = &$limit.kind, AnyState(state) = $state)
+                => policy.$method(state $(, $argument)*), else $other
+        )
+    };
+    (($($kinds:ident($name:ident) = $value:expr),+) => $work:expr $(, else $other:expr)?) => {
+        match ($($value,)+) {
+            ($($kinds::Bucket($name),)+) => $work,
+            ($($kinds::Interval($name),)+) => $work,
+            ($($kinds::Log($name),)+) => $work,
+            ($($kinds::Counter($name),)+) => $work,
+            ($($kinds::Window($name),)+) => $work,
+            ($($kinds::Ramp($name),)+) => $work,
+            ($($kinds::Aligned($name),)+) => $work,
+            $(_ => $other,)?
         }
     };
 }
@@ -118,15 +125,7 @@ impl AnyLimit {
     }
 
     pub(super) fn quota(&self) -> Option<Quota> {
-        match &self.kind {
-            AnyKind::Bucket(policy) => policy.quota(),
-            AnyKind::Interval(policy) => policy.quota(),
-            AnyKind::Log(policy) => policy.quota(),
-            AnyKind::Counter(policy) => policy.quota(),
-            AnyKind::Window(policy) => policy.quota(),
-            AnyKind::Ramp(policy) => policy.quota(),
-            AnyKind::Aligned(policy) => policy.quota(),
-        }
+        of_kind!((AnyKind(policy) = &self.kind) => policy.quota())
     }
 
     /// Nothing where each request counts as 1: the request was made.
@@ -155,30 +154,11 @@ impl AnyLimit {
     /// One of the same kind keeps its state as that kind does. Of one of another kind it is only known how much it had spent: that
     /// much is spent here too, or everything if that is less.
     pub(super) fn retune(&self, old: &Self, mut state: AnyState, now: Tick) -> AnyState {
-        match (&self.kind, &old.kind, &mut state) {
-            (AnyKind::Bucket(policy), AnyKind::Bucket(old), AnyState::Bucket(state)) => {
-                policy.retune(old, state, now);
-            }
-            (AnyKind::Interval(policy), AnyKind::Interval(old), AnyState::Interval(state)) => {
-                policy.retune(old, state, now);
-            }
-            (AnyKind::Log(policy), AnyKind::Log(old), AnyState::Log(state)) => {
-                policy.retune(old, state, now);
-            }
-            (AnyKind::Counter(policy), AnyKind::Counter(old), AnyState::Counter(state)) => {
-                policy.retune(old, state, now);
-            }
-            (AnyKind::Window(policy), AnyKind::Window(old), AnyState::Window(state)) => {
-                policy.retune(old, state, now);
-            }
-            (AnyKind::Ramp(policy), AnyKind::Ramp(old), AnyState::Ramp(state)) => {
-                policy.retune(old, state, now);
-            }
-            (AnyKind::Aligned(policy), AnyKind::Aligned(old), AnyState::Aligned(state)) => {
-                policy.retune(old, state, now);
-            }
-            _ => return self.begin_with_spent(now, old.spent(&state, now)),
-        }
+        of_kind!(
+            (AnyKind(policy) = &self.kind, AnyKind(old) = &old.kind, AnyState(state) = &mut state)
+                => policy.retune(old, state, now),
+            else return self.begin_with_spent(now, old.spent(&state, now))
+        );
         state
     }
 

@@ -171,7 +171,7 @@ impl<'a> Words<'a> {
             (shortest, longest) = (longest, self.time()?);
         }
         let policy = policy.try_with_margin(shortest..=longest);
-        policy.map_err(|error| self.error(error.to_string()))
+        policy.map_err(|error| self.error(error))
     }
 
     fn interval(&mut self) -> Parsed<Interval> {
@@ -189,8 +189,7 @@ impl<'a> Words<'a> {
         self.advance(text);
         self.needs("within")?;
         let within = self.time()?;
-        let ramp =
-            Ramp::try_new(from, to, within).map_err(|error| self.error(error.to_string()))?;
+        let ramp = Ramp::try_new(from, to, within).map_err(|error| self.error(error))?;
         if self.takes("restart") {
             return Ok(ramp.with_restart_after(self.time()?));
         }
@@ -315,7 +314,7 @@ impl<'a> Words<'a> {
 
     fn aligned(&mut self, limit: u32, alignment: Alignment) -> Parsed<AlignedWindow> {
         let window = AlignedWindow::try_new(limit, alignment);
-        let window = window.map_err(|error| self.error(error.to_string()))?;
+        let window = window.map_err(|error| self.error(error))?;
         let split = self.next().split_at_checked(3);
         let Some((_, offset)) = split.filter(|(utc, _)| utc.eq_ignore_ascii_case("utc")) else {
             self.expected.push("utc+hh:mm");
@@ -328,7 +327,7 @@ impl<'a> Words<'a> {
             ))
         })?;
         let window = window.try_with_utc_offset(seconds);
-        let window = window.map_err(|error| self.error(error.to_string()))?;
+        let window = window.map_err(|error| self.error(error))?;
         self.advance(self.next());
         Ok(window)
     }
@@ -350,7 +349,7 @@ impl<'a> Words<'a> {
                 "the {name} must be a whole number up to {most}, got {got}"
             ))
         })?;
-        let made = made(number).map_err(|error| self.error(error.to_string()))?;
+        let made = made(number).map_err(|error| self.error(error))?;
         self.advance(word);
         Ok(made)
     }

@@ -29,7 +29,7 @@ pub enum Decision {
 
 impl Decision {
     /// The decision `now` on a request that passes from `open_at` on.
-    pub(super) const fn from(open_at: Tick, now: Tick) -> Self {
+    pub(crate) const fn from(open_at: Tick, now: Tick) -> Self {
         // Most requests pass, and making a duration takes a division.
         if open_at.as_nanos() <= now.as_nanos() {
             return Self::Pass;
@@ -159,11 +159,7 @@ impl Status {
         let mut before = 0;
         for (status, limits) in statuses {
             if least.binding.is_none() || rank(&status) < rank(&least) {
-                let binding = before + status.binding.unwrap_or(0);
-                least = Self {
-                    binding: Some(binding),
-                    ..status
-                };
+                least = status.with_binding(before + status.binding.unwrap_or(0));
             }
             before += limits;
         }

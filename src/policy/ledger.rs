@@ -92,18 +92,10 @@ impl Ledger {
 
     /// Drops the entries at `when` or before. If no entry is left, releases the memory above [`KEPT`] entries.
     pub(crate) fn forget(&mut self, when: u64) {
-        if self.last().is_none_or(|last| last <= when) {
-            return self.forget_all();
-        }
         let gone = self.entries.partition_point(|entry| entry.when <= when);
         self.before = self.sum_before(gone);
         self.entries.drain(..gone);
-    }
-
-    fn forget_all(&mut self) {
-        self.before = self.total();
-        self.entries.clear();
-        if self.entries.capacity() > KEPT {
+        if self.is_empty() && self.entries.capacity() > KEPT {
             self.entries = VecDeque::new();
         }
     }

@@ -331,12 +331,6 @@ impl Policy for TokenBucket {
         *state = TokenBucketState::full_at(refunded.max(full));
     }
 
-    /// Every token is missing until the bucket is full, whenever it was spent, and a refund ends there.
-    fn refund_from(&self, state: &mut TokenBucketState, now: Tick, spent_at: Tick, cost: u32) {
-        let _ = spent_at;
-        self.refund(state, now, cost);
-    }
-
     /// The bucket may fall below zero tokens, also without [`with_debt`](Self::with_debt).
     fn charge(&self, state: &mut TokenBucketState, now: Tick, cost: u32) {
         if cost == 0 {

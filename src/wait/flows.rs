@@ -99,7 +99,7 @@ const UNIT: u64 = 2_329_089_562_800;
 const FEW: usize = 64;
 
 /// Where a flow that waits stands.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 struct Place {
     /// That of its first request.
     class: u64,
@@ -293,7 +293,11 @@ impl Flows {
             self.next_by_share(total)
         } else {
             let oldest = self.oldest.as_ref().and_then(BTreeSet::first);
-            let start = oldest.map(|oldest| Place::start_of(oldest.flow & CLASS));
+            // Before all of its class.
+            let start = oldest.map(|oldest| Place {
+                class: oldest.flow & CLASS,
+                ..Place::default()
+            });
             let next = match start {
                 None => self.waiting.first(),
                 Some(start) => self.waiting.range(start..).next(),
@@ -330,17 +334,6 @@ impl Flows {
             next = self.waiting.range(last_of_load..).next();
         }
         earliest
-    }
-}
-
-impl Place {
-    /// Before all of a class.
-    fn start_of(class: u64) -> Self {
-        Self {
-            class,
-            load: 0,
-            turn: Turn::default(),
-        }
     }
 }
 

@@ -15,16 +15,11 @@ use super::Intent;
 
 /// One number: the lower half is how many permits are left, then a bit whether there is an offer, then how many requests have
 /// taken of it. So a reclaim sees exactly what was taken before, and nothing is taken after.
+#[derive(Default)]
 pub(crate) struct Offer(AtomicU64);
 
 const BEGUN: u64 = 1 << 32;
 const REQUEST: u64 = 1 << 33;
-
-impl Default for Offer {
-    fn default() -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
 
 impl Offer {
     /// Takes `cost` permits, or only checks whether it could. Cost 0 has to ask.

@@ -21,7 +21,7 @@ pub(crate) struct Caller<'a> {
     /// `None` for exact waits, except in a crowd.
     resolution: Option<Resolution>,
     priority: Priority,
-    flow: Option<Flow>,
+    pub(super) flow: Option<Flow>,
     deadline: Option<Instant>,
 }
 
@@ -44,10 +44,6 @@ impl<'a> Caller<'a> {
     /// The request passes by then, or leaves.
     pub(crate) const fn by(self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self }
-    }
-
-    pub(super) const fn flow(&self) -> Option<Flow> {
-        self.flow
     }
 }
 

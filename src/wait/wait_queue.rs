@@ -73,7 +73,7 @@ impl<R: Resource> WaitQueue<R> {
         let refuses = answer.is_turn || R::REFUSES_QUEUED || position.is_none();
         let polled = match answer.decision {
             Decision::Pass if answer.is_turn => {
-                Poll::Ready(queue.pass(position, caller.flow(), cost, intent, answer.now))
+                Poll::Ready(queue.pass(position, caller.flow, cost, intent, answer.now))
             }
             Decision::Never { .. } if refuses => {
                 queue.refuse(position, answer.now);

@@ -66,15 +66,19 @@ pub(super) struct Waiter {
 }
 
 #[cfg(test)]
-impl Waiter {
-    pub(super) fn noop(cost: u32) -> Self {
-        Self {
-            cost,
-            deadline: Tick::MAX,
-            waker: Waker::noop().clone(),
-            home: None,
-            wakes_at: Tick::MAX,
-            holds: false,
+mod tests {
+    use super::*;
+
+    impl Waiter {
+        pub(in crate::wait) fn noop(cost: u32) -> Self {
+            Self {
+                cost,
+                deadline: Tick::MAX,
+                waker: Waker::noop().clone(),
+                home: None,
+                wakes_at: Tick::MAX,
+                holds: false,
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use super::waiter::{Position, Ticket, Waiter};
 ///
 /// The head is the oldest waiter. With [`serve_newest_first`](Self::serve_newest_first) it is the newest one from the time at
 /// which the queue has not been empty for that long, until it is empty.
+#[derive(Default)]
 pub(crate) struct Waiters {
     in_order: InOrder,
     /// If flows take turns: then they have the waiters.
@@ -36,17 +37,17 @@ pub(crate) struct Waiters {
     changes: usize,
     /// How often a waiter left or moved in a way that an estimate of the wait could not foresee.
     reorders: usize,
-    /// [`Duration::MAX`]: never.
-    newest_first_after: Duration,
-    /// From when on the newest waiter is the head, if the queue is not empty before; [`Tick::MAX`] if that is not known.
-    newest_first_at: Tick,
+    /// `None`: never.
+    newest_first_after: Option<Duration>,
+    /// From when on the newest waiter is the head, if the queue is not empty before, and if that is known.
+    newest_first_at: Option<Tick>,
     is_newest_first: bool,
 }
 
 impl Waiters {
     /// The newest waiter is the head while the queue has not been empty for this time.
     pub(super) fn serve_newest_first(&mut self, after: Duration) {
-        self.newest_first_after = after;
+        self.newest_first_after = Some(after);
     }
 
     /// Orders requests by their class, too: newest first no longer applies.
@@ -120,19 +121,19 @@ impl Waiters {
 
     /// Whether the time has to be [noted](Self::note_queued) at which this waiter, the only one, has joined.
     pub(super) fn has_to_note_queued(&self) -> bool {
-        self.newest_first_after < Duration::MAX && !self.has_second()
+        self.newest_first_after.is_some() && !self.has_second()
     }
 
     /// Notes since when the queue is not empty.
     pub(super) fn note_queued(&mut self, now: Tick) {
-        if self.newest_first_at == Tick::MAX {
-            self.newest_first_at = now.after(self.newest_first_after);
+        if self.newest_first_at.is_none() {
+            self.newest_first_at = self.newest_first_after.map(|after| now.after(after));
         }
     }
 
     /// Returns whether the newest waiter is the head from now on, and was not before.
     pub(super) fn note_time(&mut self, now: Tick) -> bool {
-        let is_early = now < self.newest_first_at;
+        let is_early = self.newest_first_at.is_none_or(|at| now < at);
         if is_early || self.is_newest_first || self.is_empty() || self.is_reordered() {
             return false;
         }
@@ -142,14 +143,14 @@ impl Waiters {
     }
 
     /// From when on a new request may pass before those that are queued ahead of it; [`Tick::MAX`] for never.
-    pub(crate) const fn newest_first_at(&self) -> Tick {
+    pub(crate) fn newest_first_at(&self) -> Tick {
         if self.is_by_deadline() {
             return Tick::MAX;
         }
         if self.is_reordered() {
             return Tick::ZERO;
         }
-        self.newest_first_at
+        self.newest_first_at.unwrap_or(Tick::MAX)
     }
 
     pub(super) const fn is_newest_first(&self) -> bool {
@@ -351,32 +352,11 @@ impl Waiters {
         self.len -= 1;
         self.cost -= u64::from(removed.cost);
         if self.is_empty() {
-            self.newest_first_at = Tick::MAX;
+            self.newest_first_at = None;
             if core::mem::take(&mut self.is_newest_first) {
                 self.reorder();
             }
         }
         Some(removed)
-    }
-}
-
-impl Default for Waiters {
-    fn default() -> Self {
-        Self {
-            in_order: InOrder::default(),
-            flows: None,
-            len: 0,
-            cost: 0,
-            overdue: BTreeMap::new(),
-            next: 0,
-            arrived: Tick::ZERO,
-            ageing: None,
-            usual: None,
-            changes: 0,
-            reorders: 0,
-            newest_first_after: Duration::MAX,
-            newest_first_at: Tick::MAX,
-            is_newest_first: false,
-        }
     }
 }
