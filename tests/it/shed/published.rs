@@ -20,8 +20,9 @@ fn requests_are_published_by_class_with_each_sample_and_at_the_end() {
             }
             let of_critical = "paceline_requests_total{limit=api,class=critical,outcome=passed}";
             assert_eq!(recorded.value(of_critical).to_bits(), 0_f64.to_bits());
-            timeline.at(89_000).await;
+            // Half is shed: all of class 0, and nothing of class 1.
             let _ = shedder.admits(Class::Sheddable(1));
+            timeline.at(89_000).await;
         });
         drop(shedder);
     });
