@@ -182,7 +182,7 @@ where
     type Output = Result<H::Response, A::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let call = self.project().call.poll_with(cx, |config, result, guard| {
+        let call = self.project().call.poll(cx, |config, result, guard| {
             if !config.terms.report(result, guard) {
                 config.failures.note(&Fault::<Infallible>::OutcomePanic);
             }

@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use paceline::concurrency::Permits;
 use paceline::limiter::{Limiter, Limits};
 
 use super::Refusal;
@@ -222,7 +223,11 @@ impl<K, T, A> LimitLayer<K, T, A> {
     where
         K: Waits,
     {
-        self.config.patience.within(within);
+        assert!(
+            !within.is_zero(),
+            "a request needs more than 0 s to wait, got 0 s; a layer that refuses at once does not wait"
+        );
+        self.config.patience.within = Some(within);
         self
     }
 
@@ -261,7 +266,12 @@ impl<K, T, A> LimitLayer<K, T, A> {
     where
         K: Waits,
     {
-        self.config.patience.max_waiting(n);
+        let Ok(places) = Permits::try_new(n) else {
+            panic!(
+                "there must be room for at least 1 waiting request, got 0; a layer that refuses at once has none"
+            )
+        };
+        self.config.patience.places = Some(places);
         self
     }
 }
@@ -357,7 +367,8 @@ where
     type Output = Result<S::Response, A::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().call.poll(cx).map(|(response, _)| response)
+        let answer = self.project().call.poll(cx, |_, _, ()| ());
+        answer.map(|(response, _)| response)
     }
 }
 
