@@ -10,7 +10,7 @@ use crate::time::{Clock, Resolution, Tick};
 use crate::wait::Flow;
 
 use super::future::{AcquirePermitFrom, AcquirePermitWithin};
-use super::{Admit, Controller, Outcome, Permit, Permits};
+use super::{Admit, Admitted, Controller, Outcome, Permit, Permits};
 
 /// Permits with a number that follows a controller. Clones share both.
 ///
@@ -202,12 +202,12 @@ impl<C: Controller> Admit for Adaptive<C> {
     type Guard = AdaptivePermit<C>;
     type Error = Infallible;
 
-    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<C> {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<AdaptivePermit<C>> {
         let Ok(permit) = ready!(self.permits.poll_admit((), cx));
         Poll::Ready(Ok(permit.map(|permit| self.begin(permit))))
     }
 
-    fn poll_try_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<C> {
+    fn poll_try_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<AdaptivePermit<C>> {
         let Ok(permit) = ready!(self.permits.poll_try_admit((), cx));
         Poll::Ready(Ok(permit.map(|permit| self.begin(permit))))
     }
@@ -216,8 +216,6 @@ impl<C: Controller> Admit for Adaptive<C> {
         self.permits.give_up();
     }
 }
-
-type Admitted<C> = Poll<Result<Option<AdaptivePermit<C>>, Infallible>>;
 
 impl<C> fmt::Debug for Adaptive<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

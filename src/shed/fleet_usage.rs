@@ -2,7 +2,7 @@ use core::convert::Infallible;
 use core::task::{Context, Poll};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::concurrency::Admit;
+use crate::concurrency::{Admit, Admitted};
 use crate::time::{OutOfRange, or_panic};
 
 use super::{Class, InUse};
@@ -122,11 +122,7 @@ impl Admit<Class> for FleetUsage {
     type Guard = UsagePermit;
     type Error = Infallible;
 
-    fn poll_admit(
-        &mut self,
-        class: Class,
-        _: &mut Context<'_>,
-    ) -> Poll<Result<Option<UsagePermit>, Infallible>> {
+    fn poll_admit(&mut self, class: Class, _: &mut Context<'_>) -> Admitted<UsagePermit> {
         Poll::Ready(Ok(self.admit(class)))
     }
 

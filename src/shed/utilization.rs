@@ -13,7 +13,7 @@ use metrics::SharedString;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::concurrency::Admit;
+use crate::concurrency::{Admit, Admitted};
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 
 use super::curve::Curve;
@@ -307,11 +307,7 @@ impl Admit<Class> for WorkerUtilization {
     type Guard = ();
     type Error = Infallible;
 
-    fn poll_admit(
-        &mut self,
-        class: Class,
-        _: &mut Context<'_>,
-    ) -> Poll<Result<Option<()>, Infallible>> {
+    fn poll_admit(&mut self, class: Class, _: &mut Context<'_>) -> Admitted<()> {
         Poll::Ready(Ok(self.admits(class).then_some(())))
     }
 
