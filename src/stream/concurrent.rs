@@ -191,11 +191,9 @@ where
     }
 }
 
-impl<S, F, Fut> FusedStream for Concurrent<S, F, Fut>
+impl<S: Stream, F, Fut> FusedStream for Concurrent<S, F, Fut>
 where
-    S: Stream,
-    F: FnMut(S::Item) -> Fut,
-    Fut: Future,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.input.is_terminated() && self.futures.is_empty()

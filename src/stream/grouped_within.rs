@@ -174,10 +174,9 @@ where
     }
 }
 
-impl<S, F> FusedStream for GroupedWithin<S, F>
+impl<S: Stream, F> FusedStream for GroupedWithin<S, F>
 where
-    S: Stream,
-    F: FnMut(&S::Item) -> u64,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.collector.is_terminated()
