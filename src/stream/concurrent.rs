@@ -206,7 +206,7 @@ impl<S: Stream + fmt::Debug, F, Fut> fmt::Debug for Concurrent<S, F, Fut> {
         f.debug_struct("Concurrent")
             .field("input", &self.input)
             .field("permits", &self.permits)
-            .field("futures", &self.futures)
+            .field("under_way", &self.futures.len())
             .finish_non_exhaustive()
     }
 }
