@@ -71,13 +71,9 @@ impl<C: Controller> Adaptive<C> {
     #[must_use]
     pub fn new(controller: C) -> Self {
         let permits = Permits::new(limit_of(&controller));
-        let watched = Watched {
-            clock: Clock::new(),
-            controller,
-        };
         let control = Control {
             permits: permits.clone(),
-            watched: Mutex::new(watched),
+            watched: Mutex::new((Clock::new(), controller)),
         };
         Self {
             permits,
@@ -164,7 +160,7 @@ impl<C: Controller> Adaptive<C> {
     where
         C: Clone,
     {
-        self.control.lock().controller.clone()
+        self.control.lock().1.clone()
     }
 
     /// A handle that waits in the queue of this flow.
@@ -298,12 +294,7 @@ impl<C: Controller> fmt::Debug for AdaptivePermit<C> {
 /// What all handles share.
 struct Control<C> {
     permits: Permits,
-    watched: Mutex<Watched<C>>,
-}
-
-struct Watched<C> {
-    clock: Clock,
-    controller: C,
+    watched: Mutex<(Clock, C)>,
 }
 
 impl<C: Controller> Control<C> {
@@ -311,19 +302,19 @@ impl<C: Controller> Control<C> {
     fn observe(&self, outcome: Outcome) {
         self.permits.resize_with(|in_use| {
             let mut watched = self.lock();
-            let now = watched.clock.now();
-            watched.controller.observe(now, in_use, outcome);
-            limit_of(&watched.controller)
+            let (clock, controller) = &mut *watched;
+            controller.observe(clock.now(), in_use, outcome);
+            limit_of(controller)
         });
     }
 }
 
 impl<C> Control<C> {
     fn now(&self) -> Tick {
-        self.lock().clock.now()
+        self.lock().0.now()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Watched<C>> {
+    fn lock(&self) -> MutexGuard<'_, (Clock, C)> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
