@@ -41,7 +41,7 @@ use problem::Problem;
 use upload::Upload;
 use upstream::Upstream;
 
-pub(crate) use body::Body;
+pub(crate) use body::{Body, Polled};
 pub(crate) use check::FramedTwice;
 pub(crate) use client::Peer;
 pub(crate) use gate::Gate;
