@@ -6,7 +6,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::catch_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 #[cfg(feature = "metrics")]
 use metrics::SharedString;
@@ -20,7 +20,7 @@ use super::curve::Curve;
 use super::gauge::{Chance, Gauge, Tally};
 #[cfg(feature = "metrics")]
 use super::metrics::Published;
-use super::{Class, Sensor};
+use super::{Class, Sensor, lock};
 
 /// How many periods a sample holds.
 const SAMPLE_HOLDS: u32 = 3;
@@ -433,9 +433,4 @@ impl Drop for Running {
 fn tallies(curve: &Curve) -> Box<[Tally]> {
     let classes = 0..=curve.classes();
     classes.map(|_| Tally::default()).collect()
-}
-
-/// What is behind these locks is whole whenever foreign code runs, which is the sensor only.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
