@@ -1,4 +1,3 @@
-use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +21,6 @@ use crate::state::Sidecar;
 pub(crate) type Polled<E> = Poll<Option<Result<Frame<Bytes>, E>>>;
 
 /// The body of a response: bytes that are here already, or what the upstream sends.
-#[derive(Debug)]
 pub(crate) struct Body(Kind);
 
 enum Kind {
@@ -220,14 +218,5 @@ impl Download {
         }
         drop(self.end());
         error
-    }
-}
-
-impl fmt::Debug for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Whole(_) => "Whole",
-            Self::Streamed(_) => "Streamed",
-        })
     }
 }

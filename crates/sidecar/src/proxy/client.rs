@@ -1,5 +1,4 @@
 use std::borrow::Cow;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -104,12 +103,6 @@ impl Clients {
                 format!("the field `{header}`, which names the client, is missing"),
             )),
         }
-    }
-}
-
-impl fmt::Debug for Clients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clients").finish_non_exhaustive()
     }
 }
 

@@ -51,7 +51,6 @@ pub(crate) use refused::Refuser;
 pub(crate) use times::{Histogram, Times};
 
 /// What the requests of one thread share: the pool of its connections to the upstream.
-#[derive(Debug)]
 pub(crate) struct Proxy {
     sidecar: Arc<Sidecar>,
     upstream: Upstream,
