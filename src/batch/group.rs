@@ -161,7 +161,7 @@ impl<T> Group<T> {
     /// When the window of the held items ends; `None` if no item is held.
     #[must_use]
     pub fn due(&self) -> Option<Tick> {
-        self.clock.ends().filter(|_| !self.items.is_empty())
+        self.clock.ends.filter(|_| !self.items.is_empty())
     }
 
     /// Whether the group has to leave `now`: it is full, or its window has ended. An empty group is never due.

@@ -10,54 +10,24 @@ use super::window::{Window, WindowClock};
 ///
 /// Every item that was pushed is either returned, held or counted as dropped.
 pub(crate) struct LatestItem<T> {
-    held: Option<T>,
+    pub(crate) held: Option<T>,
     /// Each item opens a window. The item is due when the window ends.
     clock: WindowClock,
     /// Whether the held item leaves at the end of the input even if it is not due.
-    keeps_last: bool,
-    dropped: u64,
+    pub(crate) keeps_last: bool,
+    pub(crate) dropped: u64,
 }
 
 impl<T> LatestItem<T> {
-    /// An item is due `delay` after its arrival, or at the end of the input.
-    pub(crate) const fn after(delay: Duration) -> Self {
+    /// An item is due when the window that it opens ends. With [`Window::Grid`] that is the next tick of the grid: an item that
+    /// arrives at the instant of a tick waits for the next tick.
+    pub(crate) const fn new(window: Duration, start: Window, keeps_last: bool) -> Self {
         Self {
             held: None,
-            clock: WindowClock::new(delay, Window::FirstItem),
-            keeps_last: true,
+            clock: WindowClock::new(window, start),
+            keeps_last,
             dropped: 0,
         }
-    }
-
-    /// An item is due at the next tick of a grid. The end of the input drops it. An item that arrives at the instant of a
-    /// tick waits for the next tick.
-    pub(crate) const fn on_grid(step: Duration) -> Self {
-        Self {
-            held: None,
-            clock: WindowClock::new(step, Window::Grid),
-            keeps_last: false,
-            dropped: 0,
-        }
-    }
-
-    /// The same, but the held item leaves at the end of the input.
-    pub(crate) fn with_keep_last(mut self) -> Self {
-        self.keeps_last = true;
-        self
-    }
-
-    /// The held item.
-    pub(crate) fn into_item(self) -> Option<T> {
-        self.held
-    }
-
-    pub(crate) const fn keeps_last(&self) -> bool {
-        self.keeps_last
-    }
-
-    /// How many items were dropped.
-    pub(crate) const fn dropped_count(&self) -> u64 {
-        self.dropped
     }
 }
 
@@ -83,7 +53,7 @@ impl<T> Accumulator for LatestItem<T> {
     }
 
     fn due(&self) -> Option<Tick> {
-        self.clock.ends().filter(|_| self.held.is_some())
+        self.clock.ends.filter(|_| self.held.is_some())
     }
 
     fn take(&mut self, _: Tick) -> Option<T> {
@@ -128,11 +98,11 @@ mod tests {
 
     #[test]
     fn a_newer_item_drops_one_that_is_not_due() {
-        let mut latest = LatestItem::after(D);
+        let mut latest = LatestItem::new(D, Window::FirstItem, true);
 
         assert_eq!(latest.push('a', at(0)), None);
         assert_eq!(latest.push('b', at(99)), None);
-        assert_eq!(latest.dropped_count(), 1);
+        assert_eq!(latest.dropped, 1);
         assert_eq!(latest.due(), Some(at(199)));
         assert!(!latest.is_due(at(198)) && latest.is_due(at(199)));
         assert_eq!(latest.take(at(199)), Some('b'));
@@ -141,48 +111,45 @@ mod tests {
 
     #[test]
     fn a_newer_item_returns_one_that_is_due() {
-        let mut latest = LatestItem::after(D);
+        let mut latest = LatestItem::new(D, Window::FirstItem, true);
 
         assert_eq!(latest.push('a', at(0)), None);
         assert_eq!(latest.push('b', at(100)), Some('a'));
-        assert_eq!((latest.due(), latest.dropped_count()), (Some(at(200)), 0));
+        assert_eq!((latest.due(), latest.dropped), (Some(at(200)), 0));
     }
 
     #[test]
     fn an_item_that_arrives_at_a_tick_of_the_grid_waits_for_the_next_tick() {
-        let mut latest = LatestItem::on_grid(D);
+        let mut latest = LatestItem::new(D, Window::Grid, false);
         latest.begin(at(5));
 
         for (arrives, due) in [(5, 105), (104, 105), (105, 205), (1_004, 1_005)] {
             let _ = latest.push('a', at(arrives));
             assert_eq!(latest.due(), Some(at(due)), "{arrives}");
         }
-        assert_eq!(latest.dropped_count(), 1);
+        assert_eq!(latest.dropped, 1);
     }
 
     #[test]
     fn the_end_drops_an_item_that_is_not_due_unless_the_last_is_kept() {
-        let mut latest = LatestItem::on_grid(D);
+        let mut latest = LatestItem::new(D, Window::Grid, false);
         assert_eq!(latest.push('a', at(0)), None);
-        assert_eq!((latest.end(at(99)), latest.dropped_count()), (None, 1));
-        assert_eq!((latest.end(at(99)), latest.dropped_count()), (None, 1));
+        assert_eq!((latest.end(at(99)), latest.dropped), (None, 1));
+        assert_eq!((latest.end(at(99)), latest.dropped), (None, 1));
 
         assert_eq!(latest.push('b', at(110)), None);
         assert_eq!(latest.end(at(200)), Some('b'), "the tick comes first");
 
-        let mut latest = latest.with_keep_last();
+        latest.keeps_last = true;
         assert_eq!(latest.push('c', at(210)), None);
-        assert_eq!(
-            (latest.end(at(210)), latest.dropped_count()),
-            (Some('c'), 1)
-        );
+        assert_eq!((latest.end(at(210)), latest.dropped), (Some('c'), 1));
     }
 
     #[test]
     fn the_longest_delay_and_the_widest_grid_work() {
         for mut latest in [
-            LatestItem::after(Duration::MAX),
-            LatestItem::on_grid(Duration::MAX),
+            LatestItem::new(Duration::MAX, Window::FirstItem, true),
+            LatestItem::new(Duration::MAX, Window::Grid, false),
         ] {
             assert_eq!(latest.push('a', at(7)), None);
             assert_eq!(latest.due(), Some(Tick::MAX));
@@ -191,7 +158,7 @@ mod tests {
 
     #[test]
     fn debug_does_not_print_the_item() {
-        let mut latest = LatestItem::after(Duration::from_nanos(10));
+        let mut latest = LatestItem::new(Duration::from_nanos(10), Window::FirstItem, true);
         let _ = latest.push("secret", Tick::ZERO);
         let printed = format!("{latest:?}");
         assert!(

@@ -24,7 +24,7 @@ pub(super) struct WindowClock {
     /// The origin of the grid, or the start of the last window. Unset before the first window.
     origin: Option<Tick>,
     /// When the current window ends, if there is one.
-    ends: Option<Tick>,
+    pub(super) ends: Option<Tick>,
 }
 
 impl WindowClock {
@@ -59,11 +59,6 @@ impl WindowClock {
         if was_filled || self.start == Window::LastGroup {
             self.restart(now);
         }
-    }
-
-    /// When the window of the current group ends. Meaningful only while the group has items.
-    pub(super) const fn ends(&self) -> Option<Tick> {
-        self.ends
     }
 
     /// Whether the window has ended for an item that arrives `now`. A first item may start a window of its own.

@@ -10,7 +10,7 @@ use crate::time::{Clock, Resolution, Tick};
 use crate::wait::Flow;
 
 use super::future::{AcquirePermitFrom, AcquirePermitWithin};
-use super::{Admit, Controller, Outcome, Permit, Permits};
+use super::{Admit, Admitted, Controller, Outcome, Permit, Permits};
 
 /// Permits with a number that follows a controller. Clones share both.
 ///
@@ -71,13 +71,9 @@ impl<C: Controller> Adaptive<C> {
     #[must_use]
     pub fn new(controller: C) -> Self {
         let permits = Permits::new(limit_of(&controller));
-        let watched = Watched {
-            clock: Clock::new(),
-            controller,
-        };
         let control = Control {
             permits: permits.clone(),
-            watched: Mutex::new(watched),
+            watched: Mutex::new((Clock::new(), controller)),
         };
         Self {
             permits,
@@ -164,7 +160,7 @@ impl<C: Controller> Adaptive<C> {
     where
         C: Clone,
     {
-        self.control.lock().controller.clone()
+        self.control.lock().1.clone()
     }
 
     /// A handle that waits in the queue of this flow.
@@ -202,12 +198,12 @@ impl<C: Controller> Admit for Adaptive<C> {
     type Guard = AdaptivePermit<C>;
     type Error = Infallible;
 
-    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<C> {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<AdaptivePermit<C>> {
         let Ok(permit) = ready!(self.permits.poll_admit((), cx));
         Poll::Ready(Ok(permit.map(|permit| self.begin(permit))))
     }
 
-    fn poll_try_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<C> {
+    fn poll_try_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<AdaptivePermit<C>> {
         let Ok(permit) = ready!(self.permits.poll_try_admit((), cx));
         Poll::Ready(Ok(permit.map(|permit| self.begin(permit))))
     }
@@ -216,8 +212,6 @@ impl<C: Controller> Admit for Adaptive<C> {
         self.permits.give_up();
     }
 }
-
-type Admitted<C> = Poll<Result<Option<AdaptivePermit<C>>, Infallible>>;
 
 impl<C> fmt::Debug for Adaptive<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -300,12 +294,7 @@ impl<C: Controller> fmt::Debug for AdaptivePermit<C> {
 /// What all handles share.
 struct Control<C> {
     permits: Permits,
-    watched: Mutex<Watched<C>>,
-}
-
-struct Watched<C> {
-    clock: Clock,
-    controller: C,
+    watched: Mutex<(Clock, C)>,
 }
 
 impl<C: Controller> Control<C> {
@@ -313,19 +302,19 @@ impl<C: Controller> Control<C> {
     fn observe(&self, outcome: Outcome) {
         self.permits.resize_with(|in_use| {
             let mut watched = self.lock();
-            let now = watched.clock.now();
-            watched.controller.observe(now, in_use, outcome);
-            limit_of(&watched.controller)
+            let (clock, controller) = &mut *watched;
+            controller.observe(clock.now(), in_use, outcome);
+            limit_of(controller)
         });
     }
 }
 
 impl<C> Control<C> {
     fn now(&self) -> Tick {
-        self.lock().clock.now()
+        self.lock().0.now()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Watched<C>> {
+    fn lock(&self) -> MutexGuard<'_, (Clock, C)> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -477,7 +477,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Admit for PermitsAt<K> {
     type Guard = Permit;
     type Error = Infallible;
 
-    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<Permit> {
         loop {
             if let Some(waiting) = &mut self.waiting {
                 let permit = ready!(Pin::new(waiting).poll(cx));
@@ -489,7 +489,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Admit for PermitsAt<K> {
         }
     }
 
-    fn poll_try_admit(&mut self, (): (), _cx: &mut Context<'_>) -> Admitted {
+    fn poll_try_admit(&mut self, (): (), _cx: &mut Context<'_>) -> Admitted<Permit> {
         let permit = match self.waiting.take() {
             Some(waiting) => waiting.leave(),
             None => self.permits.try_acquire(&self.key),

@@ -6,7 +6,7 @@ use core::task::{Context, Poll};
 use crate::limiter::{Line, LineError};
 use crate::policy::Decision;
 
-use super::Admit;
+use super::{Admit, Admitted};
 
 impl<A: Admit> Line<A> {
     /// Waits for a permit of a line around [`Permits`](crate::concurrency::Permits) or any other that [admit](Admit) work.
@@ -61,11 +61,7 @@ impl<C, A: Admit<C>> Admit<C> for Line<A> {
     type Guard = A::Guard;
     type Error = LineError<A::Error>;
 
-    fn poll_admit(
-        &mut self,
-        class: C,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<A::Guard>, Self::Error>> {
+    fn poll_admit(&mut self, class: C, cx: &mut Context<'_>) -> Admitted<A::Guard, Self::Error> {
         if self.is_closed() {
             Admit::<C>::give_up(self);
             return Poll::Ready(Err(LineError::closed()));
@@ -93,7 +89,7 @@ impl<C, A: Admit<C>> Admit<C> for Line<A> {
         &mut self,
         class: C,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<A::Guard>, Self::Error>> {
+    ) -> Admitted<A::Guard, Self::Error> {
         self.leave();
         if self.is_closed() {
             Admit::<C>::give_up(self);

@@ -225,7 +225,7 @@ macro_rules! forward_admit {
                 &mut self,
                 class: C,
                 cx: &mut Context<'_>,
-            ) -> Poll<Result<Option<A::Guard>, A::Error>> {
+            ) -> Admitted<A::Guard, A::Error> {
                 (**self).poll_admit(class, cx)
             }
 
@@ -233,7 +233,7 @@ macro_rules! forward_admit {
                 &mut self,
                 class: C,
                 cx: &mut Context<'_>,
-            ) -> Poll<Result<Option<A::Guard>, A::Error>> {
+            ) -> Admitted<A::Guard, A::Error> {
                 (**self).poll_try_admit(class, cx)
             }
 
@@ -251,5 +251,5 @@ macro_rules! forward_admit {
 forward_admit!(&mut A);
 forward_admit!(Box<A>);
 
-/// What permits in memory return.
-type Admitted = Poll<Result<Option<Permit>, Infallible>>;
+/// What a poll of an [`Admit`] returns.
+pub(crate) type Admitted<G, E = Infallible> = Poll<Result<Option<G>, E>>;

@@ -3,29 +3,21 @@ use core::task::{Context, Poll};
 use crate::limiter::{Method, Observed, Observer};
 use crate::policy::Decision;
 
-use super::Admit;
 use super::switched::decision_of;
+use super::{Admit, Admitted};
 
 /// Each request has cost 1. That work has ended is not reported.
 impl<C, A: Admit<C>, O: Observer> Admit<C> for Observed<A, O> {
     type Guard = A::Guard;
     type Error = A::Error;
 
-    fn poll_admit(
-        &mut self,
-        class: C,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<A::Guard>, A::Error>> {
+    fn poll_admit(&mut self, class: C, cx: &mut Context<'_>) -> Admitted<A::Guard, A::Error> {
         let answer = self.parts().0.poll_admit(class, cx);
         report(self, Method::Decide, &answer);
         answer
     }
 
-    fn poll_try_admit(
-        &mut self,
-        class: C,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<A::Guard>, A::Error>> {
+    fn poll_try_admit(&mut self, class: C, cx: &mut Context<'_>) -> Admitted<A::Guard, A::Error> {
         let answer = self.parts().0.poll_try_admit(class, cx);
         report(self, Method::Try, &answer);
         answer
@@ -45,7 +37,7 @@ impl<C, A: Admit<C>, O: Observer> Admit<C> for Observed<A, O> {
 fn report<C, A: Admit<C>, O: Observer>(
     observed: &mut Observed<A, O>,
     method: Method,
-    answer: &Poll<Result<Option<A::Guard>, A::Error>>,
+    answer: &Admitted<A::Guard, A::Error>,
 ) {
     let (permits, reporter) = observed.parts();
     match answer {

@@ -636,7 +636,7 @@ impl Admit for Permits {
     type Guard = Permit;
     type Error = Infallible;
 
-    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted<Permit> {
         let waiting = if let Some(waiting) = &mut self.waiting {
             waiting
         } else {
@@ -655,7 +655,7 @@ impl Admit for Permits {
         Poll::Ready(Ok(Some(permit)))
     }
 
-    fn poll_try_admit(&mut self, (): (), _cx: &mut Context<'_>) -> Admitted {
+    fn poll_try_admit(&mut self, (): (), _cx: &mut Context<'_>) -> Admitted<Permit> {
         let permit = match self.waiting.take() {
             Some(waiting) => waiting.leave(),
             None => self.try_acquire(),

@@ -4,18 +4,26 @@ use core::time::Duration;
 use crate::limiter::{Mode, Switched};
 use crate::policy::Decision;
 
-use super::Admit;
+use super::{Admit, Admitted};
 
 /// The guard is `None` for work that holds no permit: while the switch is off, and where there was none for shadowed work.
 impl<C: Clone, A: Admit<C>, E> Admit<C> for Switched<A, E> {
     type Guard = Option<A::Guard>;
     type Error = A::Error;
 
-    fn poll_admit(&mut self, class: C, cx: &mut Context<'_>) -> SwitchedAnswer<C, A> {
+    fn poll_admit(
+        &mut self,
+        class: C,
+        cx: &mut Context<'_>,
+    ) -> Admitted<Option<A::Guard>, A::Error> {
         poll_as(self, class, cx, A::poll_admit)
     }
 
-    fn poll_try_admit(&mut self, class: C, cx: &mut Context<'_>) -> SwitchedAnswer<C, A> {
+    fn poll_try_admit(
+        &mut self,
+        class: C,
+        cx: &mut Context<'_>,
+    ) -> Admitted<Option<A::Guard>, A::Error> {
         poll_as(self, class, cx, A::poll_try_admit)
     }
 
@@ -28,20 +36,14 @@ impl<C: Clone, A: Admit<C>, E> Admit<C> for Switched<A, E> {
     }
 }
 
-/// What the permits themselves answer.
-type Answer<C, A> = Poll<Result<Option<<A as Admit<C>>::Guard>, <A as Admit<C>>::Error>>;
-
-type SwitchedAnswer<C, A> =
-    Poll<Result<Option<Option<<A as Admit<C>>::Guard>>, <A as Admit<C>>::Error>>;
-
 fn poll_as<C: Clone, A: Admit<C>, E>(
     switched: &mut Switched<A, E>,
     class: C,
     cx: &mut Context<'_>,
-    ask: fn(&mut A, C, &mut Context<'_>) -> Answer<C, A>,
-) -> SwitchedAnswer<C, A> {
+    ask: impl Fn(&mut A, C, &mut Context<'_>) -> Admitted<A::Guard, A::Error>,
+) -> Admitted<Option<A::Guard>, A::Error> {
     let answer = switched.poll_ask(1, cx, Poll::is_pending, |switched, mode, cx| match mode {
-        Mode::Active => poll_active(switched, class.clone(), cx, ask),
+        Mode::Active => poll_active(switched, class.clone(), cx, &ask),
         Mode::Shadow => poll_shadow(switched, class.clone(), cx),
         Mode::Off => {
             switched.leave(A::give_up);
@@ -58,8 +60,8 @@ fn poll_active<C, A: Admit<C>, E>(
     switched: &mut Switched<A, E>,
     class: C,
     cx: &mut Context<'_>,
-    ask: fn(&mut A, C, &mut Context<'_>) -> Answer<C, A>,
-) -> SwitchedAnswer<C, A> {
+    ask: impl Fn(&mut A, C, &mut Context<'_>) -> Admitted<A::Guard, A::Error>,
+) -> Admitted<Option<A::Guard>, A::Error> {
     let mut shadowed = None;
     let answer = switched.poll_limiter(|permits| {
         let answer = ask(permits, class, cx);
@@ -75,7 +77,7 @@ fn poll_shadow<C, A: Admit<C>, E>(
     switched: &mut Switched<A, E>,
     class: C,
     cx: &mut Context<'_>,
-) -> SwitchedAnswer<C, A> {
+) -> Admitted<Option<A::Guard>, A::Error> {
     let answer = switched.poll_limiter(|permits| permits.poll_try_admit(class, cx));
     answer.map(|answer| {
         let admitted = answer.and_then(Result::ok);

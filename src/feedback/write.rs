@@ -144,7 +144,8 @@ impl LimitHeaders {
         add_quoted(item, self.name(status.binding));
         add_number(item, param::QUOTA, permits.into());
         if self.unit != QuotaUnit::Requests {
-            add(item, param::UNIT, &quoted(self.unit.name()));
+            add(item, param::UNIT, "");
+            add_quoted(item, self.unit.name());
         }
         add_number(item, param::WINDOW, whole_seconds(window).max(1));
         self.add_partition_key(item);
@@ -216,13 +217,7 @@ fn checked(name: String) -> Result<String, ConfigError> {
     Ok(name)
 }
 
-/// A string of a structured field, and of JSON. The text has no control characters.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    add_quoted(&mut quoted, text);
-    quoted
-}
-
+/// A string of a structured field. The text has no control characters.
 fn add_quoted(item: &mut String, text: &str) {
     item.push('"');
     if text.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {

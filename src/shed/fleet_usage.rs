@@ -1,11 +1,11 @@
 use core::convert::Infallible;
 use core::task::{Context, Poll};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::concurrency::Admit;
+use crate::concurrency::{Admit, Admitted};
 use crate::time::{OutOfRange, or_panic};
 
-use super::{Class, InUse};
+use super::{Class, InUse, lock};
 
 /// Sheds load by the number of requests under way, with a reserve for critical work. Clones share the count.
 ///
@@ -96,7 +96,7 @@ impl FleetUsage {
         let Usage {
             capacity, reserved, ..
         } = *self.usage;
-        let mut in_use = self.usage.lock();
+        let mut in_use = lock(&self.usage.in_use);
         let total = in_use.critical.saturating_add(in_use.sheddable);
         let has_room = in_use.sheddable < capacity - reserved && total < capacity;
         if class != Class::Critical && !has_room {
@@ -113,7 +113,7 @@ impl FleetUsage {
     /// How many requests are under way.
     #[must_use]
     pub fn in_use(&self) -> InUse {
-        *self.usage.lock()
+        *lock(&self.usage.in_use)
     }
 }
 
@@ -122,22 +122,11 @@ impl Admit<Class> for FleetUsage {
     type Guard = UsagePermit;
     type Error = Infallible;
 
-    fn poll_admit(
-        &mut self,
-        class: Class,
-        _: &mut Context<'_>,
-    ) -> Poll<Result<Option<UsagePermit>, Infallible>> {
+    fn poll_admit(&mut self, class: Class, _: &mut Context<'_>) -> Admitted<UsagePermit> {
         Poll::Ready(Ok(self.admit(class)))
     }
 
     fn give_up(&mut self) {}
-}
-
-impl Usage {
-    fn lock(&self) -> MutexGuard<'_, InUse> {
-        // No code under this lock can panic.
-        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// An admitted request of a [`FleetUsage`], which is under way until this is dropped.
@@ -150,7 +139,7 @@ pub struct UsagePermit {
 
 impl Drop for UsagePermit {
     fn drop(&mut self) {
-        *of(&mut self.usage.lock(), self.class) -= 1;
+        *of(&mut lock(&self.usage.in_use), self.class) -= 1;
     }
 }
 

@@ -77,6 +77,8 @@ mod sensor_cgroup;
 mod sensor_delay;
 mod utilization;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use fleet_usage::{FleetUsage, UsagePermit};
 pub use sensor::{BusyPermits, Sensor};
 pub use sensor_cgroup::{CgroupCpu, CgroupError, CgroupPressure};
@@ -116,4 +118,9 @@ impl InUse {
             sheddable,
         }
     }
+}
+
+/// What is behind the locks of this module is whole whenever foreign code runs, which is that of a sensor only.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

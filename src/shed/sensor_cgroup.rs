@@ -167,20 +167,15 @@ impl Sensor for CgroupPressure {
 #[derive(Debug)]
 pub struct CgroupError {
     path: PathBuf,
-    problem: Problem,
-}
-
-#[derive(Debug)]
-enum Problem {
-    Unreadable(io::Error),
-    Lacks(&'static str),
+    /// What the file lacks, or why it cannot be read.
+    problem: Result<&'static str, io::Error>,
 }
 
 impl CgroupError {
     fn new(path: impl Into<PathBuf>, lacks: &'static str) -> Self {
         Self {
             path: path.into(),
-            problem: Problem::Lacks(lacks),
+            problem: Ok(lacks),
         }
     }
 
@@ -195,25 +190,22 @@ impl fmt::Display for CgroupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match self.problem {
-            Problem::Unreadable(_) => write!(f, "no cgroup v2: cannot read `{path}`"),
-            Problem::Lacks(what) => write!(f, "no cgroup v2: `{path}` has no {what}"),
+            Err(_) => write!(f, "no cgroup v2: cannot read `{path}`"),
+            Ok(lacks) => write!(f, "no cgroup v2: `{path}` has no {lacks}"),
         }
     }
 }
 
 impl Error for CgroupError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.problem {
-            Problem::Unreadable(error) => Some(error),
-            Problem::Lacks(_) => None,
-        }
+        self.problem.as_ref().err().map(|error| error as _)
     }
 }
 
 fn read(path: &Path) -> Result<String, CgroupError> {
     fs::read_to_string(path).map_err(|error| CgroupError {
         path: path.to_owned(),
-        problem: Problem::Unreadable(error),
+        problem: Err(error),
     })
 }
 

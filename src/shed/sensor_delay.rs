@@ -1,13 +1,13 @@
 use core::future::poll_fn;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::time::{Clock, Resolution, Tick, Timer};
 
-use super::Sensor;
+use super::{Sensor, lock};
 
 /// How late tokio polls a task that is ready: the delay of its run queue.
 ///
@@ -193,8 +193,4 @@ impl Delays {
 
 fn nanos(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e9
-}
-
-fn lock(delays: &Mutex<Delays>) -> MutexGuard<'_, Delays> {
-    delays.lock().unwrap_or_else(PoisonError::into_inner)
 }

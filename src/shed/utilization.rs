@@ -6,21 +6,21 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::catch_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 #[cfg(feature = "metrics")]
 use metrics::SharedString;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::concurrency::Admit;
+use crate::concurrency::{Admit, Admitted};
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 
 use super::curve::Curve;
 use super::gauge::{Chance, Gauge, Tally};
 #[cfg(feature = "metrics")]
 use super::metrics::Published;
-use super::{Class, Sensor};
+use super::{Class, Sensor, lock};
 
 /// How many periods a sample holds.
 const SAMPLE_HOLDS: u32 = 3;
@@ -307,11 +307,7 @@ impl Admit<Class> for WorkerUtilization {
     type Guard = ();
     type Error = Infallible;
 
-    fn poll_admit(
-        &mut self,
-        class: Class,
-        _: &mut Context<'_>,
-    ) -> Poll<Result<Option<()>, Infallible>> {
+    fn poll_admit(&mut self, class: Class, _: &mut Context<'_>) -> Admitted<()> {
         Poll::Ready(Ok(self.admits(class).then_some(())))
     }
 
@@ -437,9 +433,4 @@ impl Drop for Running {
 fn tallies(curve: &Curve) -> Box<[Tally]> {
     let classes = 0..=curve.classes();
     classes.map(|_| Tally::default()).collect()
-}
-
-/// What is behind these locks is whole whenever foreign code runs, which is the sensor only.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -123,6 +123,6 @@ impl<S: Stream> LatestCollector<S> {
     pub(super) fn size_hint(&self) -> (usize, Option<usize>) {
         let held = usize::from(!self.accumulator.is_empty());
         let (lower, upper) = with_held(self.input.size_hint(), held);
-        (lower.min(usize::from(self.accumulator.keeps_last())), upper)
+        (lower.min(usize::from(self.accumulator.keeps_last)), upper)
     }
 }

@@ -191,11 +191,9 @@ where
     }
 }
 
-impl<S, F, Fut> FusedStream for Concurrent<S, F, Fut>
+impl<S: Stream, F, Fut> FusedStream for Concurrent<S, F, Fut>
 where
-    S: Stream,
-    F: FnMut(S::Item) -> Fut,
-    Fut: Future,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.input.is_terminated() && self.futures.is_empty()
@@ -208,7 +206,7 @@ impl<S: Stream + fmt::Debug, F, Fut> fmt::Debug for Concurrent<S, F, Fut> {
         f.debug_struct("Concurrent")
             .field("input", &self.input)
             .field("permits", &self.permits)
-            .field("futures", &self.futures)
+            .field("under_way", &self.futures.len())
             .finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::batch::LatestItem;
+use crate::batch::{LatestItem, Window};
 use crate::time::OutOfRange;
 
 use super::collector::{Collector, LatestCollector};
@@ -64,19 +64,19 @@ impl<S: Stream> Debounce<S> {
             ));
         }
         Ok(Self {
-            collector: Collector::new(stream, LatestItem::after(delay)),
+            collector: Collector::new(stream, LatestItem::new(delay, Window::FirstItem, true)),
         })
     }
 
     /// How many items were dropped.
     pub const fn dropped_count(&self) -> u64 {
-        self.collector.accumulator.dropped_count()
+        self.collector.accumulator.dropped
     }
 
     /// The input, and the item that was waiting for the delay, if there was one.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         let (stream, latest) = self.collector.into_parts();
-        (stream, latest.into_item())
+        (stream, latest.held)
     }
 }
 

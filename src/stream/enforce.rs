@@ -89,10 +89,9 @@ where
     }
 }
 
-impl<S, L> FusedStream for Enforce<S, L>
+impl<S: Stream, L: Limiter> FusedStream for Enforce<S, L>
 where
-    S: Stream,
-    L: Limiter<Error = Infallible>,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.input.is_terminated()

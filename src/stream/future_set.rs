@@ -1,4 +1,3 @@
-use core::fmt;
 use core::future::Future;
 use core::mem;
 use core::pin::Pin;
@@ -62,14 +61,6 @@ impl<F> FutureSet<F> {
 
     pub(super) fn len(&self) -> usize {
         self.slots.len()
-    }
-}
-
-impl<F> fmt::Debug for FutureSet<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FutureSet")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
     }
 }
 

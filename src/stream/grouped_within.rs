@@ -101,12 +101,7 @@ impl<S: Stream> GroupedWithin<S> {
     /// If `max` or `window` is zero.
     pub fn try_new(stream: S, max: usize, window: Duration) -> Result<Self, OutOfRange> {
         let group = Group::try_new(max, window, Window::FirstItem)?;
-        Ok(Self {
-            collector: Collector::new(stream, group),
-            weigh: |_| 1,
-            unweighed: None,
-            max_items: max,
-        })
+        Ok(Self::new(stream, group, |_| 1, max))
     }
 }
 
@@ -122,13 +117,17 @@ impl<S: Stream, F> GroupedWithin<S, F> {
         F: FnMut(&S::Item) -> u64,
     {
         let group = Group::try_weighing(max, window, Window::FirstItem)?;
-        Ok(Self {
+        // Items may weigh nothing.
+        Ok(Self::new(stream, group, weigh, usize::MAX))
+    }
+
+    const fn new(stream: S, group: Group<S::Item>, weigh: F, max_items: usize) -> Self {
+        Self {
             collector: Collector::new(stream, group),
             weigh,
             unweighed: None,
-            // Items may weigh nothing.
-            max_items: usize::MAX,
-        })
+            max_items,
+        }
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
@@ -174,10 +173,9 @@ where
     }
 }
 
-impl<S, F> FusedStream for GroupedWithin<S, F>
+impl<S: Stream, F> FusedStream for GroupedWithin<S, F>
 where
-    S: Stream,
-    F: FnMut(&S::Item) -> u64,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.collector.is_terminated()

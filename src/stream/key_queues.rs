@@ -19,7 +19,7 @@ pub(super) struct KeyQueues<T, K, L: Limiter> {
     /// The runtime of the last poll. It has the timers of the queues.
     runtime: Option<Id>,
     /// How many items wait.
-    len: usize,
+    pub(super) len: usize,
     /// How many items were ever pushed.
     pushed: u64,
 }
@@ -44,10 +44,6 @@ where
             len: 0,
             pushed: 0,
         }
-    }
-
-    pub(super) const fn len(&self) -> usize {
-        self.len
     }
 
     /// The number of the queue of `key`, into which an item has to be [pushed](Self::push) next.

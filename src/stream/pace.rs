@@ -140,10 +140,9 @@ where
     }
 }
 
-impl<S, L> FusedStream for Pace<S, L>
+impl<S: Stream, L: Limiter> FusedStream for Pace<S, L>
 where
-    S: Stream,
-    L: Limiter<Error = Infallible>,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.input.is_terminated()

@@ -157,10 +157,9 @@ where
     }
 }
 
-impl<S, L> FusedStream for PaceBatches<S, L>
+impl<S: Stream, L: Limiter> FusedStream for PaceBatches<S, L>
 where
-    S: Stream,
-    L: Limiter<Error = Infallible>,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.input.is_ended() && self.batch.is_empty()

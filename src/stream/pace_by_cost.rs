@@ -96,11 +96,9 @@ where
     }
 }
 
-impl<S, L, F> FusedStream for PaceByCost<S, L, F>
+impl<S: Stream, L: Limiter, F> FusedStream for PaceByCost<S, L, F>
 where
-    S: Stream,
-    L: Limiter<Error = Infallible>,
-    F: FnMut(&S::Item) -> u32,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.input.is_terminated()

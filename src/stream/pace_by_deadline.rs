@@ -221,11 +221,9 @@ where
     }
 }
 
-impl<S, L, F> FusedStream for PaceByDeadline<S, L, F>
+impl<S: Stream, L: Limiter, F> FusedStream for PaceByDeadline<S, L, F>
 where
-    S: Stream,
-    L: Limiter<Error = Infallible>,
-    F: FnMut(&S::Item) -> Instant,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.input.is_terminated() && self.held.is_empty()

@@ -100,15 +100,12 @@ where
     }
 }
 
-impl<S, K, L, F> FusedStream for PaceByKey<S, K, L, F>
+impl<S: Stream, K, L: Limits<K, Limit: Limiter>, F> FusedStream for PaceByKey<S, K, L, F>
 where
-    S: Stream,
-    K: Hash + Eq + Clone,
-    L: Limits<K, Limit: Limiter<Error = Infallible>, Error = Infallible>,
-    F: FnMut(&S::Item) -> K,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
-        self.inner.is_terminated()
+        self.inner.inner.is_over()
     }
 }
 
@@ -210,15 +207,12 @@ where
     }
 }
 
-impl<S, K, L, F> FusedStream for TryPaceByKey<S, K, L, F>
+impl<S: Stream, K, L: Limits<K, Limit: Limiter>, F> FusedStream for TryPaceByKey<S, K, L, F>
 where
-    S: Stream,
-    K: Hash + Eq + Clone,
-    L: Limits<K, Limit: Limiter<Error = Infallible>>,
-    F: FnMut(&S::Item) -> K,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
-        self.inner.is_terminated()
+        self.inner.is_over()
     }
 }
 
@@ -226,8 +220,7 @@ where
 impl<S, K, L, F> fmt::Debug for TryPaceByKey<S, K, L, F>
 where
     S: Stream + fmt::Debug,
-    K: Hash + Eq + Clone,
-    L: Limits<K, Limit: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt_as("TryPaceByKey", f)

@@ -118,7 +118,7 @@ where
     {
         let mut this = self.project();
         let mut taken = 0;
-        while this.queues.len() < *this.max {
+        while this.queues.len < *this.max {
             let Poll::Ready(Some(item)) = this.input.as_mut().poll_peek(cx) else {
                 break;
             };
@@ -140,6 +140,13 @@ where
         }
         Ok(())
     }
+}
+
+impl<S: Stream, K, L: Limits<K, Limit: Limiter>, F, C> PaceByKeyAndCost<S, K, L, F, C> {
+    /// Whether the input has ended, and nothing is held.
+    pub(super) const fn is_over(&self) -> bool {
+        self.input.is_terminated() && self.queues.len == 0
+    }
 
     pub(super) fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
     where
@@ -148,7 +155,7 @@ where
         f.debug_struct(name)
             .field("input", &self.input)
             .field("max", &self.max)
-            .field("held", &self.queues.len())
+            .field("held", &self.queues.len)
             .finish_non_exhaustive()
     }
 }
@@ -168,7 +175,7 @@ where
             return Poll::Ready(Some(Err(no_limit)));
         }
         let this = self.project();
-        if this.queues.len() == 0 && this.input.is_terminated() {
+        if this.queues.len == 0 && this.input.is_terminated() {
             return Poll::Ready(None);
         }
         let (item, passed) = ready!(this.queues.poll_pass(cx));
@@ -182,20 +189,17 @@ where
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        with_held(self.input.size_hint(), self.queues.len())
+        with_held(self.input.size_hint(), self.queues.len)
     }
 }
 
-impl<S, K, L, F, C> FusedStream for PaceByKeyAndCost<S, K, L, F, C>
+impl<S: Stream, K, L: Limits<K, Limit: Limiter>, F, C> FusedStream
+    for PaceByKeyAndCost<S, K, L, F, C>
 where
-    S: Stream,
-    K: Hash + Eq + Clone,
-    L: Limits<K, Limit: Limiter<Error = Infallible>>,
-    F: FnMut(&S::Item) -> K,
-    C: FnMut(&S::Item) -> u32,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
-        self.input.is_terminated() && self.queues.len() == 0
+        self.is_over()
     }
 }
 
@@ -203,8 +207,7 @@ where
 impl<S, K, L, F, C> fmt::Debug for PaceByKeyAndCost<S, K, L, F, C>
 where
     S: Stream + fmt::Debug,
-    K: Hash + Eq + Clone,
-    L: Limits<K, Limit: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_as("PaceByKeyAndCost", f)

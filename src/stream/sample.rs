@@ -6,7 +6,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::batch::LatestItem;
+use crate::batch::{LatestItem, Window};
 use crate::time::OutOfRange;
 
 use super::collector::{Collector, LatestCollector};
@@ -66,25 +66,25 @@ impl<S: Stream> Sample<S> {
             ));
         }
         Ok(Self {
-            collector: Collector::new(stream, LatestItem::on_grid(period)),
+            collector: Collector::new(stream, LatestItem::new(period, Window::Grid, false)),
         })
     }
 
     /// Emits the item that is held when the input ends, at once, instead of dropping it.
     pub fn with_keep_last(mut self) -> Self {
-        self.collector.accumulator = self.collector.accumulator.with_keep_last();
+        self.collector.accumulator.keeps_last = true;
         self
     }
 
     /// How many items were dropped.
     pub const fn dropped_count(&self) -> u64 {
-        self.collector.accumulator.dropped_count()
+        self.collector.accumulator.dropped
     }
 
     /// The input, and the item that was waiting for a tick, if there was one.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         let (stream, latest) = self.collector.into_parts();
-        (stream, latest.into_item())
+        (stream, latest.held)
     }
 }
 

@@ -96,10 +96,9 @@ where
     }
 }
 
-impl<S, L> FusedStream for Shed<S, L>
+impl<S: Stream, L: Limiter> FusedStream for Shed<S, L>
 where
-    S: Stream,
-    L: Limiter<Error = Infallible>,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.input.is_terminated()

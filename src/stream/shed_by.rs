@@ -131,11 +131,9 @@ where
     }
 }
 
-impl<S, C, A, F> FusedStream for ShedBy<S, A, F>
+impl<S: Stream, A, F> FusedStream for ShedBy<S, A, F>
 where
-    S: Stream,
-    A: Admit<C, Guard: Copy, Error = Infallible>,
-    F: FnMut(&S::Item) -> C,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.input.is_terminated()

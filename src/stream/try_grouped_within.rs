@@ -208,10 +208,9 @@ where
     }
 }
 
-impl<S, F> FusedStream for TryGroupedWithin<S, F>
+impl<S: TryStream, F> FusedStream for TryGroupedWithin<S, F>
 where
-    S: TryStream,
-    F: FnMut(&S::Ok) -> u64,
+    Self: Stream,
 {
     fn is_terminated(&self) -> bool {
         self.collector.is_terminated() && self.error.is_none()

@@ -1,25 +1,16 @@
-use core::convert::Infallible;
-use core::fmt;
-use core::future::Future;
-use core::marker::PhantomData;
-use core::pin::Pin;
-use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
 use http::{Response, StatusCode};
-use pin_project_lite::pin_project;
-use tower_service::Service;
 
 use paceline::concurrency::{AdaptivePermit, Admit, Controller, Outcome};
 
-use super::admission::{AskPermit, Patience};
-use super::answer::{AsError, Respond};
-use super::call::{Call, Config};
-use super::failure::{Fault, catch};
-use super::held::{Hold, UntilBody, UntilResponse};
-use super::layer::{LimitLayer, Limited, Waits};
-use super::refusal::RefusalKind;
-use super::terms::{BadKey, For, Once, Terms};
+use super::admission::Patience;
+use super::answer::AsError;
+use super::concurrency::{Admitting, ConcurrencyFuture};
+use super::failure::catch;
+use super::held::UntilBody;
+use super::layer::{LimitLayer, Waits};
+use super::terms::{BadKey, For, Once, Reports, Terms};
 
 /// Bounds how many requests are under way. The bound follows what the responses show of the server's capacity.
 ///
@@ -85,15 +76,14 @@ use super::terms::{BadKey, For, Once, Terms};
 /// **Shares** permits and controller: services of one layer, their clones, and all clones of the [`Adaptive`](paceline::concurrency::Adaptive).
 #[doc(alias("adaptive concurrency limit", "load shedding"))]
 pub type AdaptiveLayer<T, F = ByStatus, A = AsError, H = UntilBody> =
-    LimitLayer<Adapting<H>, Classified<T, F>, A>;
+    LimitLayer<Admitting<H, Adapting>, Classified<T, F>, A>;
 
-/// What an [`AdaptiveLayer`] does: `H` says when a request is no longer under way.
+/// What an [`AdaptiveLayer`] does.
 #[derive(Clone, Copy, Debug)]
-pub struct Adapting<H> {
-    hold: PhantomData<fn() -> H>,
-}
+#[non_exhaustive]
+pub struct Adapting;
 
-impl<H> Waits for Adapting<H> {}
+impl<H> Waits for Admitting<H, Adapting> {}
 
 impl<R, P: Admit<Guard: ReportOutcome>> AdaptiveLayer<For<R, P>> {
     /// One limit for all requests.
@@ -149,103 +139,15 @@ impl<T, F, A, H> AdaptiveLayer<T, F, A, H> {
     {
         self.map_terms(|Classified { terms, .. }| Classified { terms, classify })
     }
-
-    /// Refuses a request for which there is no permit, instead of waiting for one.
-    ///
-    /// The refusal is [`is_no_room`](super::Error::is_no_room). It does not overtake a request that waits.
-    /// [`within`](LimitLayer::within) and [`max_waiting`](LimitLayer::max_waiting) have no effect then.
-    #[must_use]
-    pub fn at_once(mut self) -> Self {
-        self.patience().refuses = Some(RefusalKind::NoRoom);
-        self
-    }
-
-    /// Gives the permit back when there is a response, or an error. The response keeps its type, which may be any.
-    #[must_use]
-    pub fn until_response(self) -> AdaptiveLayer<T, F, A, UntilResponse> {
-        self.of_kind()
-    }
 }
 
-impl<S, T, P, F, A, H, R> Service<R> for Limited<Adapting<H>, S, Classified<T, F>, A>
-where
-    S: Service<R> + Clone,
-    T: Terms<Request = R, Limit = P>,
-    P: Admit<Guard: ReportOutcome, Error: fmt::Display>,
-    F: Classify<S::Response, S::Error>,
-    A: Respond<R, S::Response, S::Error>,
-    H: Hold<S::Response, P::Guard>,
-{
-    type Response = H::Response;
-    type Error = A::Error;
-    type Future = AdaptFuture<S, R, T, F, A, H>;
+/// Future of the service of an [`AdaptiveLayer`].
+pub type AdaptFuture<S, R, T, F, A, H> = ConcurrencyFuture<S, R, Classified<T, F>, A, H>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    /// The future has a clone of the inner service, and makes it ready when there is a permit.
-    fn call(&mut self, request: R) -> Self::Future {
-        let ask = |permits, _| AskPermit::new(permits);
-        AdaptFuture {
-            call: Call::new(&self.config, self.inner.clone(), request, ask),
-            hold: PhantomData,
-        }
-    }
-}
-
-pin_project! {
-    /// Future of the service of an [`AdaptiveLayer`].
-    #[must_use = "futures do nothing unless you `.await` or poll them"]
-    pub struct AdaptFuture<S, R, T, F, A, H>
-    where
-        S: Service<R>,
-        T: Terms<Request = R>,
-        T::Limit: Admit,
-    {
-        #[pin]
-        call: Call<AskPermit<T::Limit>, S, R, Classified<T, F>, A>,
-        hold: PhantomData<fn() -> H>,
-    }
-}
-
-impl<S, R, T, P, F, A, H> Future for AdaptFuture<S, R, T, F, A, H>
-where
-    S: Service<R>,
-    T: Terms<Request = R, Limit = P>,
-    P: Admit<Guard: ReportOutcome, Error: fmt::Display>,
-    F: Classify<S::Response, S::Error>,
-    A: Respond<R, S::Response, S::Error>,
-    H: Hold<S::Response, P::Guard>,
-{
-    type Output = Result<H::Response, A::Error>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (response, guard) = ready!(self.project().call.poll_with(cx, report));
-        Poll::Ready(response.map(|response| H::hold(response, guard)))
-    }
-}
-
-impl<S: Service<R>, R, T: Terms<Request = R, Limit: Admit>, F, A, H> fmt::Debug
-    for AdaptFuture<S, R, T, F, A, H>
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdaptFuture").finish_non_exhaustive()
-    }
-}
-
-fn report<T, F, A, P, E, G>(
-    config: &Config<Classified<T, F>, A>,
-    result: &Result<P, E>,
-    guard: &mut G,
-) where
-    F: Classify<P, E>,
-    G: ReportOutcome,
-{
-    let classify = &config.terms.classify;
-    let reported = catch(|| guard.report_with(|latency| classify.outcome(result, latency)));
-    if reported.is_none() {
-        config.failures.note(&Fault::<Infallible>::OutcomePanic);
+impl<T, F: Classify<P, E>, P, E, G: ReportOutcome> Reports<P, E, G> for Classified<T, F> {
+    fn report(&self, result: &Result<P, E>, guard: &mut G) -> bool {
+        let outcome = |latency| self.classify.outcome(result, latency);
+        catch(|| guard.report_with(outcome)).is_some()
     }
 }
 

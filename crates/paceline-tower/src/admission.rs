@@ -75,9 +75,9 @@ impl<E> Blocked<E> {
 pub(super) struct Patience {
     /// `None`: it waits. Else why it is refused if it cannot pass at once.
     pub(super) refuses: Option<RefusalKind>,
-    within: Option<Duration>,
+    pub(super) within: Option<Duration>,
     /// A place for each request that waits.
-    places: Option<Permits>,
+    pub(super) places: Option<Permits>,
 }
 
 impl Patience {
@@ -87,25 +87,6 @@ impl Patience {
             within: None,
             places: None,
         }
-    }
-
-    #[track_caller]
-    pub(super) fn within(&mut self, within: Duration) {
-        assert!(
-            !within.is_zero(),
-            "a request needs more than 0 s to wait, got 0 s; a layer that refuses at once does not wait"
-        );
-        self.within = Some(within);
-    }
-
-    #[track_caller]
-    pub(super) fn max_waiting(&mut self, n: u32) {
-        let Ok(places) = Permits::try_new(n) else {
-            panic!(
-                "there must be room for at least 1 waiting request, got 0; a layer that refuses at once has none"
-            )
-        };
-        self.places = Some(places);
     }
 }
 

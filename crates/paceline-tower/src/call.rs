@@ -296,16 +296,9 @@ where
         Self { state, pass }
     }
 
-    /// Ready with the response, and what the request holds.
+    /// Ready with the response, and what the request holds. `ended` is given the result of the inner service, and the guard if the
+    /// request has one.
     pub(super) fn poll(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
-        self.poll_with(cx, |_, _, _| ())
-    }
-
-    /// As [`poll`](Self::poll). `ended` is given the result of the inner service, and the guard if the request has one.
-    pub(super) fn poll_with(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         ended: impl FnOnce(&Config<T, A>, &Result<S::Response, S::Error>, &mut Q::Guard),

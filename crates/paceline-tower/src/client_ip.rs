@@ -173,7 +173,7 @@ where
         };
         proxies
             .client(*header, request.headers(), peer)
-            .unwrap_or_else(|Unreadable| {
+            .unwrap_or_else(|()| {
                 *self.count() += 1;
                 peer
             })
@@ -246,13 +246,13 @@ impl ProxyHeader {
         elements.filter(|element| !element.is_empty())
     }
 
-    fn address(self, element: &[u8]) -> Result<IpAddr, Unreadable> {
-        let element = core::str::from_utf8(element).map_err(|_| Unreadable)?;
+    fn address(self, element: &[u8]) -> Option<IpAddr> {
+        let element = core::str::from_utf8(element).ok()?;
         let node = match self {
             Self::Forwarded => forwarded_for(element),
             Self::XForwardedFor | Self::XRealIp => Some(element),
         };
-        node.and_then(address_of).ok_or(Unreadable)
+        node.and_then(address_of)
     }
 }
 
@@ -267,10 +267,6 @@ enum Trust {
     Ranges(Arc<[Range]>),
     Hops(u32),
 }
-
-/// The element of the header that counts is missing, or is not an address.
-#[derive(Debug)]
-struct Unreadable;
 
 impl Proxies {
     /// Proxies with addresses in these ranges: `10.0.0.0/8`, `fd00::/8`, or single addresses.
@@ -359,21 +355,21 @@ impl Proxies {
         }
     }
 
-    /// The client behind these proxies; `peer` is the last proxy.
+    /// The client behind these proxies; `peer` is the last proxy. `Err`: its element is missing, or is not an address.
     fn client(
         &self,
         header: ProxyHeader,
         headers: &HeaderMap,
         peer: Option<IpAddr>,
-    ) -> Result<Option<IpAddr>, Unreadable> {
+    ) -> Result<Option<IpAddr>, ()> {
         let mut elements = header.elements(headers);
         let is_ambiguous =
             header == ProxyHeader::XRealIp && header.elements(headers).nth(1).is_some();
         match &self.trust {
             Trust::Hops(hops) => {
                 let element = elements.nth(*hops as usize - 1).filter(|_| !is_ambiguous);
-                let element = element.ok_or(Unreadable)?;
-                header.address(element).map(Some)
+                let client = element.and_then(|element| header.address(element));
+                client.map(Some).ok_or(())
             }
             Trust::Ranges(_) => {
                 let mut client = peer;
@@ -385,9 +381,9 @@ impl Proxies {
                         break;
                     };
                     if read == MOST || is_ambiguous {
-                        return Err(Unreadable);
+                        return Err(());
                     }
-                    client = Some(header.address(element)?);
+                    client = Some(header.address(element).ok_or(())?);
                 }
                 Ok(client)
             }

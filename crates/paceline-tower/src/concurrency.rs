@@ -1,3 +1,4 @@
+use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::marker::PhantomData;
@@ -13,10 +14,11 @@ use paceline::limiter::Limits;
 use super::admission::{AskPermit, Patience};
 use super::answer::{AsError, Respond};
 use super::call::Call;
+use super::failure::Fault;
 use super::held::{Hold, UntilBody, UntilResponse};
 use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
-use super::terms::{For, Terms};
+use super::terms::{For, Reports, Terms};
 
 /// Bounds how many requests are under way, each until the body of its response has ended.
 ///
@@ -107,20 +109,23 @@ impl<R, P: Admit> ConcurrencyLayer<For<R, P>> {
     }
 }
 
-impl<T, A, H> ConcurrencyLayer<T, A, H> {
+impl<T, A, H, K> LimitLayer<Admitting<H, K>, T, A> {
     /// Refuses a request for which there is no permit, instead of waiting for one.
     ///
     /// The refusal is [`is_no_room`](super::Error::is_no_room). It does not overtake a request that waits, such as one of another
     /// layer with the same permits. [`within`](LimitLayer::within) and [`max_waiting`](LimitLayer::max_waiting) have no effect then.
     #[must_use]
-    pub fn at_once(mut self) -> Self {
+    pub fn at_once(mut self) -> Self
+    where
+        Admitting<H, K>: Waits,
+    {
         self.patience().refuses = Some(RefusalKind::NoRoom);
         self
     }
 
-    /// Gives the permit back when there is a response, or an error. The response keeps its type, which may be any.
+    /// Gives the permit or the guard back when there is a response, or an error. The response keeps its type, which may be any.
     #[must_use]
-    pub fn until_response(self) -> ConcurrencyLayer<T, A, UntilResponse> {
+    pub fn until_response(self) -> LimitLayer<Admitting<UntilResponse, K>, T, A> {
         self.of_kind()
     }
 }
@@ -128,7 +133,7 @@ impl<T, A, H> ConcurrencyLayer<T, A, H> {
 impl<S, T, P, A, H, K, R> Service<R> for Limited<Admitting<H, K>, S, T, A>
 where
     S: Service<R> + Clone,
-    T: Terms<Request = R, Limit = P>,
+    T: Terms<Request = R, Limit = P> + Reports<S::Response, S::Error, P::Guard>,
     P: Admit<Error: fmt::Display>,
     A: Respond<R, S::Response, S::Error>,
     H: Hold<S::Response, P::Guard>,
@@ -169,7 +174,7 @@ pin_project! {
 impl<S, R, T, P, A, H> Future for ConcurrencyFuture<S, R, T, A, H>
 where
     S: Service<R>,
-    T: Terms<Request = R, Limit = P>,
+    T: Terms<Request = R, Limit = P> + Reports<S::Response, S::Error, P::Guard>,
     P: Admit<Error: fmt::Display>,
     A: Respond<R, S::Response, S::Error>,
     H: Hold<S::Response, P::Guard>,
@@ -177,7 +182,12 @@ where
     type Output = Result<H::Response, A::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (response, guard) = ready!(self.project().call.poll(cx));
+        let call = self.project().call.poll(cx, |config, result, guard| {
+            if !config.terms.report(result, guard) {
+                config.failures.note(&Fault::<Infallible>::OutcomePanic);
+            }
+        });
+        let (response, guard) = ready!(call);
         Poll::Ready(response.map(|response| H::hold(response, guard)))
     }
 }

@@ -1,14 +1,5 @@
-use core::fmt;
-use core::task::{Context, Poll};
-
-use tower_service::Service;
-
-use paceline::limiter::Limiter;
-
-use super::answer::{AsError, Respond};
-use super::call::Call;
-use super::layer::{Charges, LimitLayer, Limited, LimitedFuture};
-use super::terms::Terms;
+use super::answer::AsError;
+use super::layer::{Charges, LimitLayer};
 
 /// Refuses requests that come too soon, at once.
 ///
@@ -61,25 +52,4 @@ pub struct Enforcing;
 
 impl Charges for Enforcing {
     const IS_AT_ONCE: bool = true;
-}
-
-impl<S, T, A, R> Service<R> for Limited<Enforcing, S, T, A>
-where
-    S: Service<R> + Clone,
-    T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
-    A: Respond<R, S::Response, S::Error>,
-{
-    type Response = S::Response;
-    type Error = A::Error;
-    type Future = LimitedFuture<S, R, T, A>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
-        self.inner.poll_ready(cx).map_err(A::inner_error)
-    }
-
-    fn call(&mut self, request: R) -> LimitedFuture<S, R, T, A> {
-        LimitedFuture {
-            call: Call::at_once(&self.config, &mut self.inner, request),
-        }
-    }
 }

@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use paceline::concurrency::Permits;
 use paceline::limiter::{Limiter, Limits};
 
 use super::Refusal;
@@ -222,7 +223,11 @@ impl<K, T, A> LimitLayer<K, T, A> {
     where
         K: Waits,
     {
-        self.config.patience.within(within);
+        assert!(
+            !within.is_zero(),
+            "a request needs more than 0 s to wait, got 0 s; a layer that refuses at once does not wait"
+        );
+        self.config.patience.within = Some(within);
         self
     }
 
@@ -261,7 +266,12 @@ impl<K, T, A> LimitLayer<K, T, A> {
     where
         K: Waits,
     {
-        self.config.patience.max_waiting(n);
+        let Ok(places) = Permits::try_new(n) else {
+            panic!(
+                "there must be room for at least 1 waiting request, got 0; a layer that refuses at once has none"
+            )
+        };
+        self.config.patience.places = Some(places);
         self
     }
 }
@@ -303,6 +313,37 @@ impl<K, S: fmt::Debug, T, A> fmt::Debug for Limited<K, S, T, A> {
     }
 }
 
+/// An [`EnforceLayer`](super::EnforceLayer) is ready when the inner service is, and asks its limit in `call`. A
+/// [`PaceLayer`](super::PaceLayer) is ready at once: its future has a clone of the inner service, and makes it ready when the request
+/// has passed.
+impl<S, K, T, A, R> Service<R> for Limited<K, S, T, A>
+where
+    S: Service<R> + Clone,
+    K: Charges,
+    T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
+    A: Respond<R, S::Response, S::Error>,
+{
+    type Response = S::Response;
+    type Error = A::Error;
+    type Future = LimitedFuture<S, R, T, A>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
+        if K::IS_AT_ONCE {
+            return self.inner.poll_ready(cx).map_err(A::inner_error);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> LimitedFuture<S, R, T, A> {
+        let call = if K::IS_AT_ONCE {
+            Call::at_once(&self.config, &mut self.inner, request)
+        } else {
+            Call::new(&self.config, self.inner.clone(), request, AskRate::new)
+        };
+        LimitedFuture { call }
+    }
+}
+
 pin_project! {
     /// Future of the service of an [`EnforceLayer`](super::EnforceLayer) and of a [`PaceLayer`](super::PaceLayer).
     #[must_use = "futures do nothing unless you `.await` or poll them"]
@@ -313,7 +354,7 @@ pin_project! {
         T::Limit: Limiter,
     {
         #[pin]
-        pub(super) call: Call<AskRate<T::Limit>, S, R, T, A>,
+        call: Call<AskRate<T::Limit>, S, R, T, A>,
     }
 }
 
@@ -326,7 +367,8 @@ where
     type Output = Result<S::Response, A::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().call.poll(cx).map(|(response, _)| response)
+        let answer = self.project().call.poll(cx, |_, _, ()| ());
+        answer.map(|(response, _)| response)
     }
 }
 

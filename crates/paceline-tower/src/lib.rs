@@ -223,6 +223,6 @@ pub mod future {
         layer::{Charges, Waits},
         pace::Pacing,
         shed::{AtClass, Shedding},
-        terms::Terms,
+        terms::{Reports, Terms},
     };
 }

@@ -1,16 +1,6 @@
-use core::fmt;
-use core::task::{Context, Poll};
-
-use tower_service::Service;
-
-use paceline::limiter::Limiter;
-
-use super::admission::AskRate;
-use super::answer::{AsError, Respond};
-use super::call::Call;
+use super::answer::AsError;
 use super::feedback::FeedbackLayer;
-use super::layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
-use super::terms::Terms;
+use super::layer::{Charges, LimitLayer, Waits};
 
 /// Lets requests wait until their limit lets them pass.
 ///
@@ -137,27 +127,5 @@ impl<T, A> PaceLayer<T, A> {
     {
         let feedback = FeedbackLayer::of(self.terms().clone());
         (self, feedback)
-    }
-}
-
-impl<S, T, A, R> Service<R> for Limited<Pacing, S, T, A>
-where
-    S: Service<R> + Clone,
-    T: Terms<Request = R, Limit: Limiter<Error: fmt::Display>>,
-    A: Respond<R, S::Response, S::Error>,
-{
-    type Response = S::Response;
-    type Error = A::Error;
-    type Future = LimitedFuture<S, R, T, A>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    /// The future has a clone of the inner service, and makes it ready when the request has passed.
-    fn call(&mut self, request: R) -> LimitedFuture<S, R, T, A> {
-        LimitedFuture {
-            call: Call::new(&self.config, self.inner.clone(), request, AskRate::new),
-        }
     }
 }

@@ -8,7 +8,7 @@ use paceline::shed::Class;
 use super::admission::Patience;
 use super::answer::AsError;
 use super::concurrency::Admitting;
-use super::held::{UntilBody, UntilResponse};
+use super::held::UntilBody;
 use super::layer::LimitLayer;
 use super::refusal::RefusalKind;
 use super::terms::For;
@@ -94,14 +94,6 @@ impl<R, D: Admit> ShedLayer<For<R, D>> {
     #[must_use]
     pub fn with_terms(terms: For<R, D>) -> Self {
         Self::with(terms, Patience::new(Some(RefusalKind::Shed)))
-    }
-}
-
-impl<T, A, H> ShedLayer<T, A, H> {
-    /// Gives the guard back when there is a response, or an error. The response keeps its type, which may be any.
-    #[must_use]
-    pub fn until_response(self) -> ShedLayer<T, A, UntilResponse> {
-        self.of_kind()
     }
 }
 

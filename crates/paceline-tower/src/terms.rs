@@ -281,6 +281,18 @@ pub trait Terms {
     }
 }
 
+/// Whether the terms of a layer are told how each call ended: those of an [`AdaptiveLayer`](super::AdaptiveLayer) are.
+pub trait Reports<P, E, G> {
+    /// Reports the result of a call. `false`: that panicked.
+    fn report(&self, result: &Result<P, E>, guard: &mut G) -> bool;
+}
+
+impl<R, L, P, E, G> Reports<P, E, G> for For<R, L> {
+    fn report(&self, _: &Result<P, E>, _: &mut G) -> bool {
+        true
+    }
+}
+
 /// What happens to a request without a key: see [`on_missing_key`](super::LimitLayer::on_missing_key).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(clippy::exhaustive_enums, reason = "a request is limited or not")]

@@ -22,10 +22,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use paceline::prelude::*;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::admin::View;
+use crate::server::Signals;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -118,12 +118,7 @@ pub(crate) fn run(demo: &Demo) -> ExitCode {
 
 /// Waits for SIGINT or SIGTERM.
 async fn interrupted() -> Result<(), Failure> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    Signals::new()?.end().await;
     println!("interrupted");
     Ok(())
 }

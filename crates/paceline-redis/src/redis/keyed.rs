@@ -263,7 +263,7 @@ impl<P: RedisPolicy> RedisKeyed<P> {
                 "a keyed limit has one total, got a second one: make them an `All`",
             ));
         }
-        let max_keys = self.locked().max();
+        let max_keys = self.locked().max;
         let outage_policy = self.redis.outage_policy;
         if outage_policy.is_insured() {
             return Err(ConfigError::new(

@@ -173,14 +173,6 @@ impl<S: Store> Connection<S> {
         state.stats.connects
     }
 
-    /// The connection that a call would use now.
-    pub(crate) fn current(&self) -> Option<Arc<S::Connection>> {
-        match &self.locked().phase {
-            Phase::Up(opened) => Some(Arc::clone(opened)),
-            _ => None,
-        }
-    }
-
     /// Counts the failure of a part of a call that was answered.
     pub(crate) fn checked<T>(&self, reply: Result<T, Failure>) -> Result<T, CallError> {
         reply.map_err(|failure| {
@@ -195,7 +187,10 @@ impl<S: Store> Connection<S> {
 
     /// Nothing was answered for a deadline while that many calls were under way: one failure for the breaker.
     pub(crate) fn record_silence(self: &Arc<Self>, calls: u64) {
-        let used = self.current();
+        let used = match &self.locked().phase {
+            Phase::Up(opened) => Some(Arc::clone(opened)),
+            _ => None,
+        };
         self.count(|stats| stats.timeouts += calls - 1);
         self.record::<()>(used.as_ref(), &Err(CallError::failed(Failure::Timeout)));
     }

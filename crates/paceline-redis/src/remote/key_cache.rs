@@ -35,17 +35,13 @@ pub(crate) struct KeyCache<P: RemotePolicy, S: Store> {
     /// The keys of the queues, in the order in which they are looked at. Some may be gone.
     round: VecDeque<[u64; 2]>,
     idle: HashMap<[u64; 2], KeyRecord<S::Memory>>,
-    max: usize,
+    pub(crate) max: usize,
     /// How many more new keys get no place before the next eviction.
     evicts_after: usize,
     hashers: [RandomState; 2],
 }
 
 impl<P: RemotePolicy, S: Store> KeyCache<P, S> {
-    pub(crate) const fn max(&self) -> usize {
-        self.max
-    }
-
     pub(crate) fn new(max: usize) -> Self {
         Self {
             queues: HashMap::new(),

@@ -267,7 +267,7 @@ impl<P: RemotePolicy, S: Store> KeyQueue<P, S> {
 
     /// The fault of a call, unless requests pass in spite of it.
     pub(crate) fn to_return(&self, fault: Option<ServerError>) -> Option<ServerError> {
-        fault.filter(|_| !self.config.outage_policy.passes_faults())
+        fault.filter(|_| !self.config.outage_policy.passes_faults)
     }
 
     /// Counts permits that were used already. Without an answer an insurance counts them.

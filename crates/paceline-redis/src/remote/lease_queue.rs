@@ -200,10 +200,9 @@ impl<A> LeaseQueue<A> {
         self.counters.push(counter);
         answer
     }
-}
 
-/// For the batcher.
-impl<A> LeaseQueue<A> {
+    // For the batcher.
+
     /// The batcher's task was dropped with its runtime. Returns the requests, and the notifications of all holders.
     pub(super) fn task_dropped(&mut self, now: Tick) -> (Vec<LeaseWaiter<A>>, Vec<Arc<Notify>>) {
         self.stage = Stage::Idle;

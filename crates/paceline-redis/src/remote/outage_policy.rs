@@ -11,7 +11,7 @@ use paceline::time::OutOfRange;
 pub struct OutagePolicy {
     /// An insurance is stated as its number of replicas.
     fallback: Fallback<u32>,
-    passes_faults: bool,
+    pub(super) passes_faults: bool,
 }
 
 impl OutagePolicy {
@@ -83,11 +83,6 @@ impl OutagePolicy {
             fallback: Fallback::Insured(replicas),
             passes_faults: false,
         })
-    }
-
-    /// Whether requests pass although the server refuses calls.
-    pub(super) const fn passes_faults(self) -> bool {
-        self.passes_faults
     }
 
     pub(crate) const fn is_insured(self) -> bool {

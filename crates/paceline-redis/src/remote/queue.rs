@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use paceline::policy::Decision;
+use paceline::policy::{Decision, Status};
 use paceline::time::Tick;
 
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
 use super::outage_policy::Fallback;
 use super::overrides::Known;
-use super::request::{Asked, QueuedRequest, RequestId, RequestState, WaitMode, denied_for};
+use super::request::{
+    Asked, QueuedRequest, RequestId, RequestState, Undecided, WaitMode, denied_for,
+};
 use super::source::{Stage, Step};
-use super::{AFTER_FAILURE, Ask, LimitConfig, RemotePolicy, SOON, Store, Task};
+use super::{AFTER_FAILURE, Ask, LimitConfig, RemotePolicy, Reply, Return, SOON, Store, Task};
 
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
@@ -28,7 +30,7 @@ const WHILE_CLOSED: Duration = Duration::from_secs(1);
 
 /// A granted permit that its caller does not fetch within this time is void: nothing passes later than that after Redis counted
 /// it.
-pub(super) const VOID_AFTER: Duration = Duration::from_millis(100);
+const VOID_AFTER: Duration = Duration::from_millis(100);
 
 /// The requests of this process for one key, in order, and what is known about the key's limit.
 ///
@@ -38,17 +40,17 @@ pub(crate) struct RequestQueue<P: RemotePolicy, S: Store> {
     /// What is in force for the key.
     pub(crate) config: Arc<LimitConfig<P, S>>,
     pub(crate) limit: S::Limit,
-    pub(super) paused_until: Tick,
+    paused_until: Tick,
     /// Calls with smaller ids asked by other parameters.
-    pub(super) retuned_at: RequestId,
+    retuned_at: RequestId,
     /// When the overrides have to be read again. Until then prefetched permits can be used.
     pub(crate) read_at: Tick,
-    pub(super) overrides: watch::Receiver<Known<S::Params>>,
+    overrides: watch::Receiver<Known<S::Params>>,
     pub(super) requests: BTreeMap<RequestId, QueuedRequest>,
-    pub(super) next_id: RequestId,
+    next_id: RequestId,
     pub(crate) stage: Stage,
     /// The calls under way: the id of each, and the requests that it asks for with their costs.
-    pub(super) calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
+    calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
     pub(crate) denial: Option<CachedDenial>,
     pub(crate) known: KeyRecord<S::Memory>,
     pub(crate) prefetched: SparePermits,
@@ -318,10 +320,9 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
         });
         self.known = known;
     }
-}
 
-/// For the batcher, which sends the requests.
-impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
+    // For the batcher, which sends the requests.
+
     /// The next step now.
     pub(crate) fn next_step(&mut self, now: Tick, is_down: impl FnOnce() -> bool) -> Step<S> {
         self.stage = Stage::Idle;
@@ -448,6 +449,260 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
             }
             self.wakes.push(request.waker.clone());
         }
+    }
+
+    // What a reply means for the requests, and who uses the permits that it brings.
+
+    /// The requests of a call that has ended.
+    pub(crate) fn take_call(&mut self, call: RequestId) -> Vec<(RequestId, u32)> {
+        let index = self.calls.iter().position(|(id, _)| *id == call);
+        self.is_changed = true;
+        index.map_or_else(Vec::new, |index| self.calls.swap_remove(index).1)
+    }
+
+    /// Applies the reply to the requests of a call. What was denied by other parameters is asked again.
+    ///
+    /// The server may have counted as soon as the call was `sent`. `answered_at` is within the deadline: if the reply is read later,
+    /// the caller passes the end of the deadline.
+    pub(crate) fn apply_reply(
+        &mut self,
+        call: RequestId,
+        sent: Tick,
+        answered_at: Tick,
+        reply: &Reply<S>,
+    ) {
+        let asked = self.take_call(call);
+        let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
+        let (passed, denied) = asked.split_at(passed.min(asked.len()));
+        self.grant(answered_at, Some(reply.counted_at), passed);
+        if reply.extra > 0 {
+            let (_, lasts) = self.config.prefetch.unwrap_or_default();
+            let until = sent.after(lasts);
+            self.prefetched.add(reply.taken_on_top(), until);
+        }
+        if call < self.retuned_at {
+            // The reply counts by the replaced parameters.
+            self.known.scarcest = None;
+            self.requeue(denied);
+        } else if !denied.is_empty() {
+            self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
+            self.deny(answered_at, reply.retry_in, denied, DenialSource::Server);
+        }
+    }
+
+    pub(crate) fn remember(&mut self, reply: &Reply<S>) {
+        // A reply may be older than the last one. A server whose clock was set back has lost the state.
+        if reply.counted_at >= self.known.memory_from || reply.lost > 0 {
+            self.known.memory_from = reply.counted_at;
+            self.known.memory = reply.memory.clone();
+            self.known.remaining = reply.remaining;
+            self.known.scarcest = reply.scarcest.try_into().ok();
+        }
+    }
+
+    /// Keeps the permits that were taken on top, for other requests or to be returned.
+    pub(crate) fn keep_unclaimed(&mut self, answered_at: Tick, reply: &Reply<S>) {
+        if reply.extra > 0 {
+            let until = answered_at.after(VOID_AFTER);
+            self.unclaimed.add(reply.taken_on_top(), until);
+            self.is_changed = true;
+        }
+    }
+
+    /// These requests pass. `counted_at` is `None` if the server does not know of it.
+    pub(crate) fn grant(
+        &mut self,
+        answered_at: Tick,
+        counted_at: Option<u64>,
+        asked: &[(RequestId, u32)],
+    ) {
+        for (id, cost) in asked {
+            let granted = RequestState::Granted {
+                until: answered_at.after(VOID_AFTER),
+                counted_at,
+            };
+            match self.requests.get_mut(id) {
+                Some(request) if request.cost == *cost => {
+                    request.finish(granted, &mut self.wakes);
+                    continue;
+                }
+                Some(request) => request.state = RequestState::Queued,
+                None => {}
+            }
+            self.reassign(*cost, &granted);
+        }
+    }
+
+    /// Gives unclaimed and prefetched permits to the first requests.
+    fn grant_locally(&mut self, now: Tick) {
+        if self.config.counts_requests {
+            return;
+        }
+        let queued = self.requests.values_mut();
+        for request in queued.filter(|request| request.is_queued()) {
+            let (until, counted_at) = match self.unclaimed.take(now, request.cost) {
+                Some(taken) => taken,
+                None if self.read_at <= now => return,
+                None => match self.prefetched.take(now, request.cost) {
+                    Some((_, counted_at)) => (now.after(VOID_AFTER), counted_at),
+                    None => return,
+                },
+            };
+            let granted = RequestState::Granted {
+                until,
+                counted_at: Some(counted_at),
+            };
+            request.finish(granted, &mut self.wakes);
+        }
+    }
+
+    /// Keeps a permit that its caller no longer wants: for other requests, or to return it.
+    fn reassign(&mut self, cost: u32, state: &RequestState) {
+        if let RequestState::Granted {
+            until,
+            counted_at: Some(counted_at),
+        } = state
+        {
+            let permits = Return {
+                cost,
+                requests: 1,
+                counted_at: *counted_at,
+            };
+            self.unclaimed.add(permits, *until);
+            self.is_changed = true;
+        }
+    }
+
+    fn requeue(&mut self, asked: &[(RequestId, u32)]) {
+        for (id, _) in asked {
+            if let Some(request) = self.requests.get_mut(id) {
+                request.state = RequestState::Queued;
+            }
+        }
+    }
+
+    /// Denies these requests, and for this time any that costs as much as the first or more. A fault denies every request.
+    ///
+    /// Answers the requests with a mode that takes this answer, and puts the others back into the queue.
+    pub(crate) fn deny(
+        &mut self,
+        now: Tick,
+        time: Duration,
+        denied: &[(RequestId, u32)],
+        source: DenialSource,
+    ) {
+        let (cost, answer) = match (&source, denied.first()) {
+            (DenialSource::Fault(fault), _) => (0, Err(Undecided::Fault(fault.clone()))),
+            (_, None) => return,
+            // A later request may cost less, but the first is before it.
+            (_, Some((_, cost))) => {
+                let is_undecided = source == DenialSource::Outage;
+                (*cost, denied_for(time, is_undecided))
+            }
+        };
+        let is_fault = matches!(source, DenialSource::Fault(_));
+        self.denial = Some(CachedDenial {
+            until: now.after(time),
+            cost,
+            source,
+        });
+        for (id, cost) in denied {
+            let Some(request) = self.requests.get_mut(id) else {
+                continue;
+            };
+            let takes_answer = match request.mode {
+                WaitMode::Wait => false,
+                WaitMode::WaitFailFast => is_fault,
+                WaitMode::Try => true,
+            };
+            if takes_answer && request.cost == *cost {
+                request.finish(RequestState::Answered(answer.clone()), &mut self.wakes);
+            } else {
+                request.state = RequestState::Queued;
+            }
+        }
+    }
+
+    // What is in force: what the limit was made with, and overrides.
+
+    /// Takes over overrides that have changed. `config` and `limit` are what the limit was made with.
+    pub(crate) fn refresh(
+        &mut self,
+        config: &Arc<LimitConfig<P, S>>,
+        limit: &S::Limit,
+        now: impl FnOnce() -> Tick,
+    ) {
+        if !self.overrides.has_changed().unwrap_or(false) {
+            return;
+        }
+        let known = self.overrides.borrow_and_update();
+        self.read_at = known.read_at;
+        let found = known.of(|| S::override_name(limit), S::params(limit));
+        drop(known);
+        let params = found
+            .params
+            .as_ref()
+            .map_or(S::params(limit), |[_, new]| new);
+        let in_force = S::params(&self.limit);
+        let retuned = (params != in_force).then(|| {
+            let (mut new, mut of) = (LimitConfig::clone(config), limit.clone());
+            match (config.retune)(&mut new, &mut of, params) {
+                Some(()) => (Arc::new(new), of),
+                None => (Arc::clone(config), limit.clone()),
+            }
+        });
+        let retuned = retuned.filter(|(_, limit)| S::params(limit) != in_force);
+        if self.paused_until == found.paused_until && retuned.is_none() {
+            return;
+        }
+        self.paused_until = found.paused_until;
+        // During a pause it may be as long as the pause.
+        self.denial.take_if(|denial| denial.is_of_outage());
+        if let Some((config, limit)) = retuned {
+            (self.config, self.limit) = (config, limit);
+            self.retuned_at = self.next_id;
+            // They were for other parameters.
+            self.denial = None;
+            self.known.scarcest = None;
+            self.spend_insurance(now());
+        }
+        let waiting = self.requests.values();
+        self.wakes
+            .extend(waiting.map(|request| request.waker.clone()));
+        self.is_changed = true;
+    }
+
+    /// Spends all of an insurance, which was made for other parameters.
+    pub(crate) fn spend_insurance(&mut self, now: Tick) {
+        self.insurance = match (&self.config.fallback, self.insurance.take()) {
+            (Fallback::Insured(policy), Some((since, _))) => {
+                Some((since, (self.config.spent)(policy, now)))
+            }
+            _ => None,
+        };
+    }
+
+    /// Counts permits that were used already in the insurance, if the key has one.
+    pub(crate) fn charge_insurance(&mut self, now: Tick, cost: u32) {
+        if let (Fallback::Insured(policy), Some((_, state))) =
+            (&self.config.fallback, &mut self.insurance)
+        {
+            policy.charge(state, now, cost);
+        }
+    }
+
+    /// What the insurance of the outage that began then has left, if the key has one.
+    pub(crate) fn insured_status(&self, now: Tick, since: Tick) -> Option<Status> {
+        let (_, state) = self.insurance.as_ref().filter(|(of, _)| *of == since)?;
+        match &self.config.fallback {
+            Fallback::Insured(policy) => Some(policy.status(state, now)),
+            Fallback::Open | Fallback::Closed => None,
+        }
+    }
+
+    /// How long the limit is still paused.
+    pub(crate) fn pause(&self, now: Tick) -> Option<Duration> {
+        (now < self.paused_until).then(|| self.paused_until.since(now))
     }
 }
 

@@ -11,7 +11,7 @@ use paceline::shed::{Class, FleetUsage, WorkerUtilization};
 use paceline_tower::future::{
     AdaptFuture, Adapting, Admitting, AtClass, ByStatus, Charges, Classified, Classify,
     ConcurrencyFuture, Enforcing, FeedbackFuture, FeedbackService, Hold, LimitedFuture, Pacing,
-    ReportOutcome, Respond, Shedding, Terms, Waits,
+    ReportOutcome, Reports, Respond, Shedding, Terms, Waits,
 };
 use paceline_tower::{
     AdaptiveLayer, Answer, Answers, AnswersWithBody, AsError, AsResponse, BadKey, ClientIp,
@@ -44,6 +44,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     fn waits<K: Waits>() {}
     fn charges<K: Charges>() {}
     fn reports<G: ReportOutcome>() {}
+    fn told<T: Reports<(), (), ()>>() {}
     fn classify<C: Classify<http::Response<u8>, u8>>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
     answer_text::<Answers>();
@@ -55,7 +56,8 @@ fn layers_and_services_can_be_shared_and_moved() {
     charges::<Enforcing>();
     reports::<Option<AdaptivePermit<Aimd>>>();
     waits::<Admitting<UntilBody>>();
-    waits::<Adapting<UntilBody>>();
+    waits::<Admitting<UntilBody, Adapting>>();
+    told::<One>();
     classify::<ByStatus>();
     terms::<Classified<Following, ByStatus>>();
     // What programs write down: a layer says what wraps its limit.
@@ -94,7 +96,8 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<AtClass<WorkerUtilization, Class>>();
     shown::<Shedding>();
     free::<AdaptiveLayer<Following, ByStatus, AsError, UntilBody>>();
-    free::<Limited<Adapting<UntilBody>, Inner, Classified<Following, ByStatus>>>();
+    free::<Limited<Admitting<UntilBody, Adapting>, Inner, Classified<Following, ByStatus>>>();
+    shown::<Adapting>();
     free::<AdaptFuture<Inner, u8, Following, ByStatus, AsError, UntilResponse>>();
     free::<Limited<Enforcing, Inner, Each>>();
     free::<Limited<Admitting<UntilBody>, Inner, Permit>>();

@@ -9,13 +9,13 @@ use http::HeaderName;
 use paceline::concurrency::{Gradient, Permits};
 use paceline::fair::{ClientTerms, FairShare};
 use paceline::shed::WorkerUtilization;
-use paceline_tower::Proxies;
+use paceline_tower::{Proxies, ProxyHeader};
 
 use super::reading::{CLIENTS, Reading};
 use super::settings::Setting;
 use super::source::{self, Source};
 use super::value::{ClientBy, Value};
-use super::{Bounds, Client, Concurrency, Config, Drain, Fair, IpHeader, Sharing, Shed, Timeouts};
+use super::{Bounds, Client, Concurrency, Config, Drain, Fair, Sharing, Shed, Timeouts};
 
 /// The smallest buffer that hyper takes for the head of a request.
 const FEWEST_HEAD_BYTES: usize = 8 * 1024;
@@ -180,7 +180,7 @@ fn fair(reading: &mut Reading<'_>, terms: &BTreeMap<String, ClientTerms>) -> Fai
 fn client(reading: &mut Reading<'_>) -> Client {
     let by: ClientBy = reading.value("client");
     let name: HeaderName = reading.value("client-header");
-    let header: Option<IpHeader> = reading.value("ip-header");
+    let header: Option<ProxyHeader> = reading.value("ip-header");
     let trusted: Vec<String> = reading.value("trusted-proxies");
     let (proxies, ranges) = (header.text(), trusted.text());
     for all in trusted.iter().filter(|range| range.ends_with("/0")) {

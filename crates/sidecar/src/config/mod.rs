@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use paceline::fair::{ClientTerms, Division, FairShare, GuaranteedShare, Newcomers};
 use paceline::limiter::Share;
+use paceline_tower::ProxyHeader;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cli::{Task, task};
@@ -144,7 +145,7 @@ pub(crate) enum Client {
     Header(http::HeaderName),
     /// By the address of its connection, or as trusted proxies say: ranges such as `10.0.0.0/8`.
     Ip {
-        header: Option<IpHeader>,
+        header: Option<ProxyHeader>,
         trusted: Vec<String>,
     },
 }
@@ -157,14 +158,6 @@ impl Client {
             Self::Ip { .. } => None,
         }
     }
-}
-
-/// The header that trusted proxies write.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum IpHeader {
-    Forwarded,
-    XForwardedFor,
-    XRealIp,
 }
 
 /// What happens to a request without a client.

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use paceline::fair::{ClientTerms, Division, FairShare, GuaranteedShare, Newcomers};
 use paceline::limiter::Share;
+use paceline_tower::ProxyHeader;
 
 use super::cli::report;
 use super::settings::{FILE, SETTINGS, Setting};
 use super::source::{Errors, Source};
 use super::value::Value as _;
-use super::{
-    Anonymous, Client, Concurrency, Config, Depth, IpHeader, Mode, Sharing, Shed, Timeouts,
-};
+use super::{Anonymous, Client, Concurrency, Config, Depth, Mode, Sharing, Shed, Timeouts};
 
 /// The smallest file.
 const REQUIRED: &str = "listen = \"127.0.0.1:9000\"\nupstream = \"http://127.0.0.1:8080\"\ncapacity = 40\ncycle = \"10s\"\n";
@@ -222,7 +221,7 @@ fn everything_as_config(token: PathBuf) -> Config {
         has_carry: true,
     };
     config.client = Client::Ip {
-        header: Some(IpHeader::XForwardedFor),
+        header: Some(ProxyHeader::XForwardedFor),
         trusted: vec!["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()],
     };
     config.anonymous = Anonymous::Share;

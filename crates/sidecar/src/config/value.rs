@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use http::header::{self, HeaderName};
 use paceline::limiter::Share;
+use paceline_tower::ProxyHeader;
 use tracing::Level;
 
-use super::{Anonymous, Concurrency, Depth, IpHeader, Mode, Sharing};
+use super::{Anonymous, Concurrency, Depth, Mode, Sharing};
 
 /// What a setting holds. It is read from text, wherever that was given, and shown as the same text.
 pub(super) trait Value: Sized {
@@ -170,13 +171,13 @@ impl Word for ClientBy {
     const WORDS: &'static [(&'static str, Self)] = &[("header", Self::Header), ("ip", Self::Ip)];
 }
 
-impl Word for Option<IpHeader> {
+impl Word for Option<ProxyHeader> {
     const WHAT: &'static str = "a header of proxies";
     const PLACEHOLDER: &'static str = "HEADER";
     const WORDS: &'static [(&'static str, Self)] = &[
-        ("forwarded", Some(IpHeader::Forwarded)),
-        ("x-forwarded-for", Some(IpHeader::XForwardedFor)),
-        ("x-real-ip", Some(IpHeader::XRealIp)),
+        ("forwarded", Some(ProxyHeader::Forwarded)),
+        ("x-forwarded-for", Some(ProxyHeader::XForwardedFor)),
+        ("x-real-ip", Some(ProxyHeader::XRealIp)),
         ("none", None),
     ];
 }

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,8 +17,10 @@ use super::http1::{Broken, Exchange, Incoming, Pool};
 use super::patience::Patience;
 use crate::state::Sidecar;
 
+/// What a poll of a body brings.
+pub(crate) type Polled<E> = Poll<Option<Result<Frame<Bytes>, E>>>;
+
 /// The body of a response: bytes that are here already, or what the upstream sends.
-#[derive(Debug)]
 pub(crate) struct Body(Kind);
 
 enum Kind {
@@ -95,7 +96,7 @@ impl Source {
         }
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled<Broken> {
         match self {
             Self::Http1(incoming, _) => incoming.poll_frame(cx),
             Self::Http2(answer) => {
@@ -146,10 +147,7 @@ impl HttpBody for Body {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<BodyError> {
         match &mut self.0 {
             Kind::Whole(whole) if whole.is_empty() => Poll::Ready(None),
             Kind::Whole(whole) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(whole))))),
@@ -173,10 +171,7 @@ impl HttpBody for Body {
 }
 
 impl Download {
-    fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled<BodyError> {
         let polled = self.source.poll_frame(cx);
         let Some(patience) = self.source.patience() else {
             return Poll::Ready(None);
@@ -223,14 +218,5 @@ impl Download {
         }
         drop(self.end());
         error
-    }
-}
-
-impl fmt::Debug for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Whole(_) => "Whole",
-            Self::Streamed(_) => "Streamed",
-        })
     }
 }

@@ -12,58 +12,50 @@ pub(crate) struct FramedTwice;
 ///
 /// Faults that hyper passes. It has refused those of syntax, a length that is no number, and a coding that does not end with `chunked`.
 pub(super) fn request<B>(request: &Request<B>) -> Result<(), Problem> {
+    let bad = |why: &'static str| Err(Problem::bad_request(why));
+    let unknown = |why: &'static str| Err(Problem::new(StatusCode::NOT_IMPLEMENTED, why));
     let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
     let coding = codings.next();
     if codings.next().is_some() || request.extensions().get::<FramedTwice>().is_some() {
-        return Err(Problem::bad_request(
+        return bad(
             "the length of the body is said twice, by `Content-Length` or `Transfer-Encoding`",
-        ));
+        );
     }
     if coding.is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
-        return Err(Problem::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "no coding is supported in `Transfer-Encoding` but `chunked` alone",
-        ));
+        return unknown("no coding is supported in `Transfer-Encoding` but `chunked` alone");
     }
     if *request.method() == Method::CONNECT {
-        return Err(Problem::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "CONNECT is not supported",
-        ));
+        return unknown("CONNECT is not supported");
     }
     let target = request.uri();
     if target.path_and_query().is_none() {
-        return Err(Problem::bad_request(
-            "the target of the request has no path",
-        ));
+        return bad("the target of the request has no path");
     }
     if target.path() == "*" && *request.method() != Method::OPTIONS {
-        return Err(Problem::bad_request("the target `*` is for OPTIONS"));
+        return bad("the target `*` is for OPTIONS");
     }
 
     let mut hosts = request.headers().get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
-        return Err(Problem::bad_request("there are several fields `Host`"));
+        return bad("there are several fields `Host`");
     }
     if let Some(host) = host
         && !is_host(host)
     {
-        return Err(Problem::bad_request("the field `Host` is not a host"));
+        return bad("the field `Host` is not a host");
     }
     match (target.authority(), host) {
-        (Some(authority), Some(host)) if !is_same(authority, host, target.scheme()) => Err(
-            Problem::bad_request("the target of the request and the field `Host` differ"),
-        ),
-        (Some(authority), _) if authority.as_str().contains('@') => Err(Problem::bad_request(
-            "the target of the request has a user name",
-        )),
-        (_, None) if request.version() == Version::HTTP_11 => {
-            Err(Problem::bad_request("the field `Host` is missing"))
+        (Some(authority), Some(host)) if !is_same(authority, host, target.scheme()) => {
+            bad("the target of the request and the field `Host` differ")
         }
-        (None, None) if request.version() == Version::HTTP_2 => Err(Problem::bad_request(
-            "`:authority` and the field `Host` are missing",
-        )),
+        (Some(authority), _) if authority.as_str().contains('@') => {
+            bad("the target of the request has a user name")
+        }
+        (_, None) if request.version() == Version::HTTP_11 => bad("the field `Host` is missing"),
+        (None, None) if request.version() == Version::HTTP_2 => {
+            bad("`:authority` and the field `Host` are missing")
+        }
         _ => Ok(()),
     }
 }

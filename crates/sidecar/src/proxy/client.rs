@@ -1,13 +1,12 @@
 use std::borrow::Cow;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::{Extensions, HeaderName, HeaderValue, Request, StatusCode};
-use paceline_tower::{ClientIp, Proxies, ProxyHeader};
+use paceline_tower::{ClientIp, Proxies};
 
 use super::problem::Problem;
-use crate::config::{Anonymous, Client, Config, IpHeader};
+use crate::config::{Anonymous, Client, Config};
 
 /// Finds the client of a request, as the configuration says.
 pub(super) struct Clients {
@@ -56,7 +55,7 @@ impl Clients {
                 trusted,
             } => {
                 let proxies = Proxies::ranges(trusted);
-                let by_ip = by_ip().try_with_header(named(*header), proxies.clone());
+                let by_ip = by_ip().try_with_header(*header, proxies.clone());
                 let by_ip = by_ip.expect("the configuration is checked");
                 (Some(by_ip), Some(proxies))
             }
@@ -107,25 +106,11 @@ impl Clients {
     }
 }
 
-impl fmt::Debug for Clients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clients").finish_non_exhaustive()
-    }
-}
-
 #[derive(Clone, Copy)]
 struct PeerIp(IpAddr);
 
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<PeerIp>().map(|peer| peer.0)
-}
-
-const fn named(header: IpHeader) -> ProxyHeader {
-    match header {
-        IpHeader::Forwarded => ProxyHeader::Forwarded,
-        IpHeader::XForwardedFor => ProxyHeader::XForwardedFor,
-        IpHeader::XRealIp => ProxyHeader::XRealIp,
-    }
 }
 
 fn id_in<'a>(header: &HeaderName, value: &'a HeaderValue) -> Result<&'a str, Problem> {

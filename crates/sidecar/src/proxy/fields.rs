@@ -178,10 +178,8 @@ fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let is_asked = has_token(headers, &CONNECTION, b"upgrade");
     let is_http = tokens(protocol).any(|token| {
         let name = token.split(|byte| *byte == b'/').next().unwrap_or(token);
-        name.eq_ignore_ascii_case(b"h2c")
-            || name.eq_ignore_ascii_case(b"h2")
-            || name.eq_ignore_ascii_case(b"http")
-            || name.eq_ignore_ascii_case(b"tls")
+        let known: [&[u8]; 4] = [b"h2c", b"h2", b"http", b"tls"];
+        known.iter().any(|known| name.eq_ignore_ascii_case(known))
     });
     (is_asked && !is_http).then(|| protocol.clone())
 }

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::task::spawn_local;
 
+use super::body::Polled;
 use super::failure::{Causes, Failure};
 use super::http1::{Broken, SMALL};
 use super::patience::Patience;
@@ -233,10 +234,7 @@ impl Outgoing {
 }
 
 impl Progress {
-    fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled<h2::Error> {
         self.waker = Some(cx.waker().clone());
         if !self.again.is_empty() {
             self.frames += 1;
@@ -274,10 +272,7 @@ impl Body for Sent {
     type Data = Bytes;
     type Error = h2::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<h2::Error> {
         match self.0.upgrade() {
             Some(progress) => progress.borrow_mut().poll_frame(cx),
             None => Poll::Ready(Some(Err(Reason::CANCEL.into()))),

@@ -41,7 +41,7 @@ use problem::Problem;
 use upload::Upload;
 use upstream::Upstream;
 
-pub(crate) use body::Body;
+pub(crate) use body::{Body, Polled};
 pub(crate) use check::FramedTwice;
 pub(crate) use client::Peer;
 pub(crate) use gate::Gate;
@@ -51,7 +51,6 @@ pub(crate) use refused::Refuser;
 pub(crate) use times::{Histogram, Times};
 
 /// What the requests of one thread share: the pool of its connections to the upstream.
-#[derive(Debug)]
 pub(crate) struct Proxy {
     sidecar: Arc<Sidecar>,
     upstream: Upstream,

@@ -12,6 +12,7 @@ use thiserror::Error;
 use tokio::task::spawn_local;
 use tokio::time::{Interval, interval_at, timeout};
 
+use super::body::Polled;
 use super::{fields, now};
 use crate::config::Client;
 
@@ -81,10 +82,7 @@ impl Body for Upload {
     type Data = Bytes;
     type Error = UploadError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<UploadError> {
         let this = &mut *self;
         let Some(body) = &mut this.body else {
             return Poll::Ready(None);

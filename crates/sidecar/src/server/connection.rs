@@ -102,7 +102,6 @@ impl Line {
 }
 
 /// What the connections of one thread share.
-#[derive(Debug)]
 pub(super) struct Server {
     sidecar: Arc<Sidecar>,
     proxy: Proxy,

@@ -160,13 +160,13 @@ impl Drop for Ended {
     }
 }
 
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -174,7 +174,7 @@ impl Signals {
     }
 
     /// SIGTERM or SIGINT.
-    async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

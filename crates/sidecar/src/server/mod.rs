@@ -9,5 +9,5 @@ mod socket;
 mod watchdog;
 mod worker;
 
-pub(crate) use self::life::run;
+pub(crate) use self::life::{Signals, run};
 pub(crate) use self::places::Places;

@@ -15,6 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::config::Timeouts;
+use crate::proxy::Polled;
 
 use super::places::Place;
 
@@ -308,10 +309,7 @@ impl<B> Download<B> {
 }
 
 impl<B: Body<Data = Bytes>> Download<B> {
-    fn poll_http1(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_http1(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<B::Error> {
         let this = self.project();
         let unwritten = this.watch.unwritten.load(Relaxed);
         if unwritten >= UNWRITTEN {
@@ -325,10 +323,7 @@ impl<B: Body<Data = Bytes>> Download<B> {
         Poll::Ready(frame)
     }
 
-    fn poll_http2(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_http2(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<B::Error> {
         let this = self.project();
         // HTTP/2 asks for a frame when the client has room for it.
         this.watch.has_written();
@@ -355,10 +350,7 @@ impl<B: Body<Data = Bytes>> Body for Download<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled<B::Error> {
         if self.watch.is_stream() {
             self.poll_http2(cx)
         } else {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use http_body::{Frame, SizeHint};
+use http_body::SizeHint;
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tokio_util::task::AbortOnDropHandle;
@@ -17,6 +17,7 @@ use super::head::{self, Head};
 use super::pool::Pool;
 use super::send::{Sending, UploadFailed};
 use crate::config::Timeouts;
+use crate::proxy::Polled;
 use crate::proxy::failure::Failure;
 use crate::proxy::patience::Patience;
 use crate::proxy::upload::Upload;
@@ -207,10 +208,7 @@ impl Incoming {
         })
     }
 
-    pub(crate) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled<Broken> {
         let reader = &mut self.connection.reader;
         loop {
             if let Some(frame) = self.framing.next(&mut reader.received)? {
