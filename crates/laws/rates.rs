@@ -1,7 +1,7 @@
 //! Rules that find the rate of a provider, in simulations of discrete events: what share of a hidden limit they use, and how often they
 //! are refused. The limits, the latencies and the seeds are others than those that the constants of the rules were found with.
 //!
-//! `cargo test -p laws --test rates -- --nocapture table` prints the comparison.
+//! `cargo test -p laws --test rates -- --nocapture table` prints the comparison, and what fleets of clients get.
 
 #[path = "rates/peers.rs"]
 mod peers;
@@ -10,7 +10,7 @@ mod provider;
 #[path = "rates/simulation.rs"]
 mod simulation;
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -33,7 +33,7 @@ const FAR: RangeInclusive<u64> = 160..=199;
 /// The starts, in calls a second.
 const STARTS: [u32; 2] = [1, 1_000];
 
-const SEEDS: std::ops::Range<u64> = 500..505;
+const SEEDS: Range<u64> = 500..505;
 
 type Rule = Box<dyn RateRule>;
 
@@ -51,13 +51,56 @@ fn additive_increase(start: u32) -> Rule {
 const LIMITS: [u32; 3] = [41, 13, 41];
 const LENGTH: usize = 660;
 
-/// What one client got of each limit, from `settled` seconds after the change on.
+/// What the clients of a provider got of its limit.
 #[derive(Clone, Copy, Debug)]
 struct Got {
     /// Of what is allowed.
     share: f64,
+    /// The mean of the clients.
     refused_a_minute: f64,
     refused_of_1_000: f64,
+    /// What the slowest client got of an equal share.
+    least: f64,
+}
+
+impl Got {
+    fn of(clients: &[Client], seconds: Range<usize>, limit: u32) -> Self {
+        let (from, to) = (seconds.start, seconds.end);
+        let answered = clients.iter().map(|client| client.answered(from, to));
+        let accepted = answered
+            .clone()
+            .map(|answered| f64::from(answered.accepted));
+        let refused: f64 = answered.map(|answered| f64::from(answered.refused)).sum();
+        let number = f64::from(u32::try_from(clients.len()).unwrap());
+        let seconds = f64::from(u32::try_from(to - from).unwrap());
+        let (total, least) = (accepted.clone().sum::<f64>(), accepted.reduce(f64::min));
+        Self {
+            share: total / (f64::from(limit) * seconds),
+            refused_a_minute: refused / number / (seconds / 60.0),
+            refused_of_1_000: 1_000.0 * refused / (total + refused),
+            least: least.unwrap() * number / total,
+        }
+    }
+}
+
+/// `N` clients of a provider whose limit changes. They share nothing.
+fn clients<const N: usize>(
+    rule: fn(u32) -> Rule,
+    start: u32,
+    limits: [u32; 3],
+    counts: Counts,
+    headers: Headers,
+    latency: RangeInclusive<u64>,
+    seed: u64,
+) -> [Client; N] {
+    let mut rng = Rng::with_seed(seed);
+    let changes = limits.iter().zip((0..).map(|n| at(n * LENGTH)));
+    let limits = changes.map(|(limit, at)| (at, *limit)).collect();
+    let mut provider = Provider::new(counts, limits, chance(&mut rng, counts.window()));
+    let mut clients = [(); N].map(|()| Client::new(rule(start), chance(&mut rng, SECOND)));
+    let end = SECOND * u32::try_from(3 * LENGTH).unwrap();
+    simulate(&mut provider, headers, &mut clients, latency, end, seed);
+    clients
 }
 
 /// The medians over the seeds, for each limit.
@@ -71,31 +114,9 @@ fn got(
 ) -> [Got; 3] {
     let runs: Vec<[Got; 3]> = SEEDS
         .map(|seed| {
-            let mut rng = Rng::with_seed(seed);
-            let changes = LIMITS.iter().zip((0..).map(|n| at(n * LENGTH)));
-            let limits = changes.map(|(limit, at)| (at, *limit)).collect();
-            let mut provider = Provider::new(counts, limits, chance(&mut rng, counts.window()));
-            let mut client = [Client::new(rule(start), chance(&mut rng, SECOND))];
-            let end = SECOND * u32::try_from(3 * LENGTH).unwrap();
-            simulate(
-                &mut provider,
-                headers,
-                &mut client,
-                latency.clone(),
-                end,
-                seed,
-            );
-            [0, 1, 2].map(|part| {
-                let (from, to) = (part * LENGTH + settled, (part + 1) * LENGTH);
-                let answered = client[0].answered(from, to);
-                let [accepted, refused] = [answered.accepted, answered.refused].map(f64::from);
-                let seconds = f64::from(u32::try_from(to - from).unwrap());
-                Got {
-                    share: accepted / (f64::from(LIMITS[part]) * seconds),
-                    refused_a_minute: refused / (seconds / 60.0),
-                    refused_of_1_000: 1_000.0 * refused / (accepted + refused),
-                }
-            })
+            let latency = latency.clone();
+            let client: [Client; 1] = clients(rule, start, LIMITS, counts, headers, latency, seed);
+            [0, 1, 2].map(|part| Got::of(&client, seconds_of(part, settled), LIMITS[part]))
         })
         .collect();
     [0, 1, 2].map(|part| {
@@ -104,8 +125,14 @@ fn got(
             share: of(|got| got.share),
             refused_a_minute: of(|got| got.refused_a_minute),
             refused_of_1_000: of(|got| got.refused_of_1_000),
+            least: of(|got| got.least),
         }
     })
+}
+
+/// From `settled` seconds after the change to this limit on.
+fn seconds_of(part: usize, settled: usize) -> Range<usize> {
+    part * LENGTH + settled..(part + 1) * LENGTH
 }
 
 fn at(second: usize) -> Tick {
@@ -218,6 +245,56 @@ fn two_clients_become_equal() {
     assert!(outside <= 1, "of 162 runs {outside} are not within 35 : 65");
 }
 
+/// From a minute after each change of the limit on.
+#[test]
+fn eight_clients_use_90_percent_with_6_refusals_a_minute_and_a_third_of_an_equal_share_for_each() {
+    let limits = LIMITS.map(|limit| 2 * limit);
+    for counts in OF_A_SECOND {
+        for (start, latency) in [(1, NEAR), (1_000, FAR)] {
+            for seed in 500..503 {
+                let (rule, latency) = (hold_and_probe, latency.clone());
+                let fleet: [Client; 8] =
+                    clients(rule, start, limits, counts, Headers::Nothing, latency, seed);
+                for (part, limit) in limits.into_iter().enumerate() {
+                    let got = Got::of(&fleet, seconds_of(part, 60), limit);
+                    println!("{counts:?} {limit}/s from {start}/s: {got:.3?}");
+                    assert!(got.share >= 0.9 && got.refused_a_minute <= 6.0, "{got:?}");
+                    assert!(got.least >= 1.0 / 3.0, "{got:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn seven_clients_use_95_percent_a_minute_after_the_eighth_has_left() {
+    let until_600 = |now: Tick| {
+        let is_there = now < at(600);
+        if is_there { f64::INFINITY } else { 1e-9 }
+    };
+    for counts in OF_A_SECOND {
+        for (start, latency) in [(1, NEAR), (1_000, FAR)] {
+            let mut rng = Rng::with_seed(500);
+            let phase = chance(&mut rng, counts.window());
+            let mut provider = Provider::new(counts, vec![(Tick::ZERO, 82)], phase);
+            let mut client = || Client::new(hold_and_probe(start), chance(&mut rng, SECOND));
+            let mut clients: Vec<Client> = std::iter::repeat_with(&mut client).take(7).collect();
+            clients.push(client().with_most(until_600));
+            simulate(
+                &mut provider,
+                Headers::Nothing,
+                &mut clients,
+                latency,
+                SECOND * 1_260,
+                500,
+            );
+            let got = Got::of(&clients[..7], 660..1_260, 82);
+            println!("{counts:?} from {start}/s: {got:.3?}");
+            assert!(got.share >= 0.95, "{counts:?} from {start}/s: {got:?}");
+        }
+    }
+}
+
 #[test]
 fn a_client_that_used_a_tenth_of_its_rate_is_refused_no_more_often_than_one_that_always_used_it() {
     let a_tenth = |now: Tick| {
@@ -304,4 +381,45 @@ fn the_table_of_rules() {
     let additive = row("`AdditiveIncrease`", additive_increase);
     let hold = row("`HoldAndProbe`", hold_and_probe);
     assert!(hold[0] > additive[0] && hold[1] > additive[1]);
+}
+
+/// The worst of the providers, starts and latencies, for limits of 5, 2 and 1 calls a second for each client.
+fn rows<const N: usize>() -> [Got; 3] {
+    let limits = [5, 2, 1].map(|each| each * u32::try_from(N).unwrap());
+    let worst = |one: Got, other: Got| Got {
+        share: one.share.min(other.share),
+        refused_a_minute: one.refused_a_minute.max(other.refused_a_minute),
+        refused_of_1_000: one.refused_of_1_000.max(other.refused_of_1_000),
+        least: one.least.min(other.least),
+    };
+    let runs = OF_A_SECOND.map(|counts| {
+        [(1, NEAR), (1_000, FAR)].map(|(start, latency)| {
+            let (rule, headers) = (hold_and_probe, Headers::Nothing);
+            clients::<N>(rule, start, limits, counts, headers, latency, 500)
+        })
+    });
+    [0, 1, 2].map(|part| {
+        let got = |clients: &[Client; N]| Got::of(clients, seconds_of(part, 60), limits[part]);
+        let got = runs.as_flattened().iter().map(got);
+        let got = got.reduce(worst).unwrap();
+        let (each, used, least) = ([5, 2, 1][part], 100.0 * got.share, 100.0 * got.least);
+        let refused = got.refused_of_1_000;
+        println!("| {N} | {each}/s | {used:.0} | {refused:.0} | {least:.0} |");
+        got
+    })
+}
+
+#[test]
+fn the_table_of_fleets() {
+    println!(
+        "| clients | limit of each | used, in % | refused of 1,000 | slowest, in % of an equal share |"
+    );
+    println!("|---|---|---|---|---|");
+    for [five, two, _] in [rows::<4>(), rows::<8>(), rows::<16>()] {
+        assert!(
+            five.share >= 0.9 && five.refused_of_1_000 <= 20.0,
+            "{five:?}"
+        );
+        assert!(two.share >= 0.85 && two.refused_of_1_000 <= 50.0, "{two:?}");
+    }
 }

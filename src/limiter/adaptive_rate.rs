@@ -60,6 +60,15 @@ use super::{
 /// | `AdditiveIncrease` | 86, 94 | 1, 11 |
 /// | `HoldAndProbe` | 96, 97 | 1, 6 |
 ///
+/// # In a fleet
+///
+/// Each process has its own rate. They share nothing, and become equal: 4, 8 or 16 clients with at least 3 calls a second each use 90 % of
+/// the limit in the simulation, and each gets at least a third of an equal share over ten minutes, or three quarters over an hour. If one
+/// leaves, the others use its share in about a minute. Each is refused 3 to 5 times a minute at any rate: at 10 calls a second each that
+/// is 7 of 1,000 calls, at 5/s 15, at 2/s 40, and at 1/s 80, where a client may get a twentieth of an equal share. So use at most half as
+/// many processes as the provider allows calls a second. For more, all of them share a fixed limit in Redis, which `RedisLimiter::retune`
+/// of `paceline-redis` changes.
+///
 /// # On streams
 ///
 /// It is a [`Limiter`]. An item that has passed [begins](Self::begin) its call:
