@@ -42,7 +42,7 @@ use super::script_params::{Params, ScriptParams};
 /// # Cancel safety
 ///
 /// Dropping a future or a handle that has not passed leaves no trace. If Redis had already counted its permits, the next request
-/// in the queue gets them, or they are given back. They are named by the time at which they were counted: a permit that passed
+/// in the queue gets them if it costs as much, or they are given back. They are named by the time at which they were counted: a permit that passed
 /// later stays counted, even if then the dropped one cannot be given back.
 #[derive(Clone, Debug)]
 pub struct RedisLimiter<P: RedisPolicy> {

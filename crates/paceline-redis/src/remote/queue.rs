@@ -54,7 +54,7 @@ pub(crate) struct RequestQueue<P: RemotePolicy, S: Store> {
     pub(crate) denial: Option<CachedDenial>,
     pub(crate) known: KeyRecord<S::Memory>,
     pub(crate) prefetched: SparePermits,
-    /// Permits of requests that were dropped or changed their cost meanwhile.
+    /// Permits of requests that were dropped or changed their cost meanwhile, each grant as a whole.
     pub(crate) unclaimed: SparePermits,
     /// The insurance: the start of the outage for which it was made, and its state.
     pub(crate) insurance: Option<(Tick, P::State)>,
@@ -535,12 +535,9 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
 
     /// Gives unclaimed and prefetched permits to the first requests.
     fn grant_locally(&mut self, now: Tick) {
-        if self.config.counts_requests {
-            return;
-        }
         let queued = self.requests.values_mut();
         for request in queued.filter(|request| request.is_queued()) {
-            let (until, counted_at) = match self.unclaimed.take(now, request.cost) {
+            let (until, counted_at) = match self.unclaimed.take_whole(now, request.cost) {
                 Some(taken) => taken,
                 None if self.read_at <= now => return,
                 None => match self.prefetched.take(now, request.cost) {
