@@ -32,6 +32,9 @@ const WHILE_CLOSED: Duration = Duration::from_secs(1);
 /// it.
 const VOID_AFTER: Duration = Duration::from_millis(100);
 
+/// How long permits that go back wait for a connection. A queue that waits keeps its connection trying.
+const RETURN_WITHIN: Duration = Duration::from_secs(10);
+
 /// The requests of this process for one key, in order, and what is known about the key's limit.
 ///
 /// Does no I/O: its methods are given the time and the replies.
@@ -324,7 +327,7 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
     // For the batcher, which sends the requests.
 
     /// The next step now.
-    pub(crate) fn next_step(&mut self, now: Tick, is_down: impl FnOnce() -> bool) -> Step<S> {
+    pub(crate) fn next_step(&mut self, now: Tick, is_down: impl Fn() -> bool) -> Step<S> {
         self.stage = Stage::Idle;
         let pause = self.pause(now);
         let (prefetch, _) = self.config.prefetch.unwrap_or_default();
@@ -339,23 +342,32 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
             // A waiter's turn is decided by the call under way. Tries need not wait for each other.
             return Step::Idle;
         }
-        let returns = self.unclaimed.take_all();
+        // A call would fail at once, and the permits would stay counted.
+        let are_returns_held = !self.unclaimed.batches.is_empty() && is_down();
+        let returns = if are_returns_held {
+            self.unclaimed.drop_expired(now.before(RETURN_WITHIN));
+            self.unclaimed.batches.truncate(MAX_BATCH);
+            Vec::new()
+        } else {
+            self.unclaimed.take_all()
+        };
         if !returns.is_empty() {
             self.denial = None;
         }
         self.fail_denied_tries(now);
         let first = self.requests.values().find(|request| request.is_queued());
-        if returns.is_empty() && first.is_none() {
-            return Step::Idle;
-        }
-        if returns.is_empty() && pause.is_some() {
-            return self.sleep(self.paused_until, false);
+        if returns.is_empty() && (first.is_none() || pause.is_some()) {
+            return match first {
+                _ if are_returns_held => self.sleep(now.after(WHILE_CLOSED), true),
+                None => Step::Idle,
+                Some(_) => self.sleep(self.paused_until, false),
+            };
         }
         if let (Some(first), Some(denial)) = (first, &self.denial)
             && pause.is_none()
             && denial.wait(now, first.cost).is_some()
         {
-            let or_connected = denial.is_of_outage();
+            let or_connected = denial.is_of_outage() || are_returns_held;
             let until = match denial.until {
                 until if !or_connected => until,
                 until if !is_down() => until.min(now.after(AFTER_FAILURE)),
