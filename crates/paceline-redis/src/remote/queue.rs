@@ -592,7 +592,8 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
 
     /// Denies these requests, and for this time any that costs as much as the first or more. A fault denies every request.
     ///
-    /// Answers the requests with a mode that takes this answer, and puts the others back into the queue.
+    /// Answers the requests with a mode that takes this answer, and puts the others back into the queue: also those that do not wait
+    /// and cost less than the server has denied, because it did not look at them.
     pub(crate) fn deny(
         &mut self,
         now: Tick,
@@ -610,6 +611,11 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
             }
         };
         let is_fault = matches!(source, DenialSource::Fault(_));
+        let least = if source == DenialSource::Server {
+            cost
+        } else {
+            0
+        };
         self.denial = Some(CachedDenial {
             until: now.after(time),
             cost,
@@ -622,7 +628,7 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
             let takes_answer = match request.mode {
                 WaitMode::Wait => false,
                 WaitMode::WaitFailFast => is_fault,
-                WaitMode::Try => true,
+                WaitMode::Try => *cost >= least,
             };
             if takes_answer && request.cost == *cost {
                 request.finish(RequestState::Answered(answer.clone()), &mut self.wakes);
