@@ -16,7 +16,9 @@ use super::request::{
     Asked, QueuedRequest, RequestId, RequestState, Undecided, WaitMode, denied_for,
 };
 use super::source::{Stage, Step};
-use super::{AFTER_FAILURE, Ask, LimitConfig, RemotePolicy, Reply, Return, SOON, Store, Task};
+use super::{
+    AFTER_FAILURE, Ask, LimitConfig, RemotePolicy, Reply, Return, SOON, Store, Task, WHILE_DOWN,
+};
 
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
@@ -170,13 +172,16 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
         if let Some(fault) = self.denial.as_ref().and_then(|denial| denial.fault(now)) {
             return Some(Err(fault));
         }
+        let is_undecided = self.is_undecided(now);
+        // In an outage the waiter sleeps for longer than its denial.
+        let turn = if is_undecided { WHILE_DOWN } else { SOON };
         let retry_in = match self.denied(now, cost) {
             _ if mode != WaitMode::Try => return None,
             Some(retry_in) => retry_in,
-            None if self.is_behind_waiter(id) => self.denied(now, u32::MAX).unwrap_or(SOON),
+            None if self.is_behind_waiter(id) => self.denied(now, u32::MAX).unwrap_or(turn),
             None => return None,
         };
-        Some(denied_for(retry_in, self.is_undecided(now)))
+        Some(denied_for(retry_in, is_undecided))
     }
 
     /// Whether requests wait because the server did not answer, or refused the call.
