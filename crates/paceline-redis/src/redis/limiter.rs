@@ -41,9 +41,12 @@ use super::script_params::{Params, ScriptParams};
 ///
 /// # Cancel safety
 ///
-/// Dropping a future or a handle that has not passed leaves no trace. If Redis had already counted its permits, the next request
-/// in the queue gets them, or they are given back. They are named by the time at which they were counted: a permit that passed
-/// later stays counted, even if then the dropped one cannot be given back.
+/// Dropping a future or a handle that has not passed leaves no trace in Redis. If Redis had already counted its permits, the next
+/// request in the queue gets them if it costs as much, or they are given back. They are named by the time at which they were
+/// counted: a permit that passed later stays counted, even if then the dropped one cannot be given back. So do permits that Redis
+/// has counted in an outage, if it answers too late: see [`timeouts`](crate::RedisStats::timeouts).
+///
+/// Other processes may have been denied meanwhile. They ask again at the time that they were told, up to a window later.
 #[derive(Clone, Debug)]
 pub struct RedisLimiter<P: RedisPolicy> {
     pub(super) handle: RemoteLimit<P, Connector>,

@@ -115,6 +115,15 @@ impl SparePermits {
         Some((until, counted_at))
     }
 
+    /// Takes the permits of one grant of exactly that cost. A part of them may be worth less: an interval and a debt are of the
+    /// whole request, and so is what a limit of requests has counted.
+    pub(crate) fn take_whole(&mut self, now: Tick, cost: u32) -> Option<(Tick, u64)> {
+        let is_whole = |(until, batch): &(Tick, Return)| now < *until && batch.cost == cost;
+        let index = self.batches.iter().position(is_whole)?;
+        let (until, batch) = self.batches.remove(index)?;
+        Some((until, batch.counted_at))
+    }
+
     /// All permits, to be returned to the server.
     pub(crate) fn take_all(&mut self) -> Vec<Return> {
         self.batches.drain(..).map(|(_, batch)| batch).collect()

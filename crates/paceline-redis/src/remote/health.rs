@@ -16,7 +16,8 @@ pub struct ServerStats {
     /// Calls that were answered.
     pub answered: u64,
     /// Calls without an answer within the deadline, including the wait for a connection. Redis may have counted them: if the
-    /// answer comes within a second, and nothing passes in an outage, their permits are given back.
+    /// answer comes within a second, and nothing passes in an outage, their permits are given back. If Redis is down by then, they
+    /// are given back on the next connection, if that is made within ten seconds. Otherwise they stay counted.
     pub timeouts: u64,
     /// Calls without a connection, or with a broken one. Redis may have counted them.
     pub unreachable: u64,

@@ -17,8 +17,8 @@
 //! the herd's own waiting counted against the deadline and looked like an outage. Now the number of keys under way follows
 //! the measured time of calls, as congestion control by delay does; the rest waits here, and that wait says nothing of the
 //! server. One task a runtime makes the calls itself and lives until the last handle is dropped, so a decision spawns
-//! nothing. A denial is remembered until its time. A permit for a request that has left goes to the next one, or back; one
-//! that is not fetched for 100 ms goes back, too.
+//! nothing. A denial is remembered until its time. The permits of a request that has left go to the next
+//! one if that costs as much, or back: a part of an interval or of a debt is no permit. What is not fetched for 100 ms goes back.
 //!
 //! **Overrides** (pauses, modes and parameters for all processes) are in a store of their own, with a version for each
 //! change. A process reads what has changed once a second, beside a call that it makes anyway, and applies it before it

@@ -16,7 +16,9 @@ use super::request::{
     Asked, QueuedRequest, RequestId, RequestState, Undecided, WaitMode, denied_for,
 };
 use super::source::{Stage, Step};
-use super::{AFTER_FAILURE, Ask, LimitConfig, RemotePolicy, Reply, Return, SOON, Store, Task};
+use super::{
+    AFTER_FAILURE, Ask, LimitConfig, RemotePolicy, Reply, Return, SOON, Store, Task, WHILE_DOWN,
+};
 
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
@@ -31,6 +33,9 @@ const WHILE_CLOSED: Duration = Duration::from_secs(1);
 /// A granted permit that its caller does not fetch within this time is void: nothing passes later than that after Redis counted
 /// it.
 const VOID_AFTER: Duration = Duration::from_millis(100);
+
+/// How long permits that go back wait for a connection. A queue that waits keeps its connection trying.
+const RETURN_WITHIN: Duration = Duration::from_secs(10);
 
 /// The requests of this process for one key, in order, and what is known about the key's limit.
 ///
@@ -54,7 +59,7 @@ pub(crate) struct RequestQueue<P: RemotePolicy, S: Store> {
     pub(crate) denial: Option<CachedDenial>,
     pub(crate) known: KeyRecord<S::Memory>,
     pub(crate) prefetched: SparePermits,
-    /// Permits of requests that were dropped or changed their cost meanwhile.
+    /// Permits of requests that were dropped or changed their cost meanwhile, each grant as a whole.
     pub(crate) unclaimed: SparePermits,
     /// The insurance: the start of the outage for which it was made, and its state.
     pub(crate) insurance: Option<(Tick, P::State)>,
@@ -167,13 +172,16 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
         if let Some(fault) = self.denial.as_ref().and_then(|denial| denial.fault(now)) {
             return Some(Err(fault));
         }
+        let is_undecided = self.is_undecided(now);
+        // In an outage the waiter sleeps for longer than its denial.
+        let turn = if is_undecided { WHILE_DOWN } else { SOON };
         let retry_in = match self.denied(now, cost) {
             _ if mode != WaitMode::Try => return None,
             Some(retry_in) => retry_in,
-            None if self.is_behind_waiter(id) => self.denied(now, u32::MAX).unwrap_or(SOON),
+            None if self.is_behind_waiter(id) => self.denied(now, u32::MAX).unwrap_or(turn),
             None => return None,
         };
-        Some(denied_for(retry_in, self.is_undecided(now)))
+        Some(denied_for(retry_in, is_undecided))
     }
 
     /// Whether requests wait because the server did not answer, or refused the call.
@@ -324,7 +332,7 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
     // For the batcher, which sends the requests.
 
     /// The next step now.
-    pub(crate) fn next_step(&mut self, now: Tick, is_down: impl FnOnce() -> bool) -> Step<S> {
+    pub(crate) fn next_step(&mut self, now: Tick, is_down: impl Fn() -> bool) -> Step<S> {
         self.stage = Stage::Idle;
         let pause = self.pause(now);
         let (prefetch, _) = self.config.prefetch.unwrap_or_default();
@@ -339,23 +347,32 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
             // A waiter's turn is decided by the call under way. Tries need not wait for each other.
             return Step::Idle;
         }
-        let returns = self.unclaimed.take_all();
+        // A call would fail at once, and the permits would stay counted.
+        let are_returns_held = !self.unclaimed.batches.is_empty() && is_down();
+        let returns = if are_returns_held {
+            self.unclaimed.drop_expired(now.before(RETURN_WITHIN));
+            self.unclaimed.batches.truncate(MAX_BATCH);
+            Vec::new()
+        } else {
+            self.unclaimed.take_all()
+        };
         if !returns.is_empty() {
             self.denial = None;
         }
         self.fail_denied_tries(now);
         let first = self.requests.values().find(|request| request.is_queued());
-        if returns.is_empty() && first.is_none() {
-            return Step::Idle;
-        }
-        if returns.is_empty() && pause.is_some() {
-            return self.sleep(self.paused_until, false);
+        if returns.is_empty() && (first.is_none() || pause.is_some()) {
+            return match first {
+                _ if are_returns_held => self.sleep(now.after(WHILE_CLOSED), true),
+                None => Step::Idle,
+                Some(_) => self.sleep(self.paused_until, false),
+            };
         }
         if let (Some(first), Some(denial)) = (first, &self.denial)
             && pause.is_none()
             && denial.wait(now, first.cost).is_some()
         {
-            let or_connected = denial.is_of_outage();
+            let or_connected = denial.is_of_outage() || are_returns_held;
             let until = match denial.until {
                 until if !or_connected => until,
                 until if !is_down() => until.min(now.after(AFTER_FAILURE)),
@@ -535,12 +552,9 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
 
     /// Gives unclaimed and prefetched permits to the first requests.
     fn grant_locally(&mut self, now: Tick) {
-        if self.config.counts_requests {
-            return;
-        }
         let queued = self.requests.values_mut();
         for request in queued.filter(|request| request.is_queued()) {
-            let (until, counted_at) = match self.unclaimed.take(now, request.cost) {
+            let (until, counted_at) = match self.unclaimed.take_whole(now, request.cost) {
                 Some(taken) => taken,
                 None if self.read_at <= now => return,
                 None => match self.prefetched.take(now, request.cost) {
@@ -583,7 +597,8 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
 
     /// Denies these requests, and for this time any that costs as much as the first or more. A fault denies every request.
     ///
-    /// Answers the requests with a mode that takes this answer, and puts the others back into the queue.
+    /// Answers the requests with a mode that takes this answer, and puts the others back into the queue: also those that do not wait
+    /// and cost less than the server has denied, because it did not look at them.
     pub(crate) fn deny(
         &mut self,
         now: Tick,
@@ -601,6 +616,11 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
             }
         };
         let is_fault = matches!(source, DenialSource::Fault(_));
+        let least = if source == DenialSource::Server {
+            cost
+        } else {
+            0
+        };
         self.denial = Some(CachedDenial {
             until: now.after(time),
             cost,
@@ -613,7 +633,7 @@ impl<P: RemotePolicy, S: Store> RequestQueue<P, S> {
             let takes_answer = match request.mode {
                 WaitMode::Wait => false,
                 WaitMode::WaitFailFast => is_fault,
-                WaitMode::Try => true,
+                WaitMode::Try => *cost >= least,
             };
             if takes_answer && request.cost == *cost {
                 request.finish(RequestState::Answered(answer.clone()), &mut self.wakes);

@@ -227,3 +227,25 @@ async fn requests_that_wait_for_one_limit_alone_come_first() {
     assert_eq!(watch.elapsed(), ms(80));
     assert!(of.processes[0].is_up());
 }
+
+/// An outage lasts longer than the turn of a request.
+#[tokio::test(start_paused = true)]
+async fn a_request_behind_a_waiter_asks_ten_times_a_second_in_an_outage() {
+    let (server, process, limit) = closed(every(40)).await;
+    server.kill();
+    notice(&process, &limit).await;
+    let waits = acquiring(&limit, 1);
+    settle().await;
+    let watch = Stopwatch::start();
+    let mut asked = 0;
+    while watch.elapsed() < ms(10_000) {
+        let Err(Undecided::Outage { retry_in }) = limit.ask(1).await else {
+            panic!("the server is gone");
+        };
+        sleep(retry_in).await;
+        asked += 1;
+    }
+    assert!(asked <= 110, "{asked}");
+    server.world().is_reachable = true;
+    waits.await.unwrap();
+}

@@ -2,6 +2,8 @@
 
 use std::task::Wake;
 
+use fastrand::Rng;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -43,18 +45,16 @@ async fn a_waker_that_owns_a_waiter_is_dropped_outside_the_lock() {
     limit.acquire(1).await.unwrap();
 }
 
-/// Where requests count, two small ones could else use the permits of a large one, which was one request.
 #[tokio::test(start_paused = true)]
-async fn permits_of_a_dropped_request_go_to_the_next_waiter_or_are_returned_with_its_question() {
-    for (case, counts_requests, permits, next, took, calls_made) in [
-        ("they are enough", false, 2, &[2][..], 10, 1),
-        ("they are too few", false, 3, &[3], 20, 2),
-        ("requests count", true, 2, &[1, 1], 20, 2),
+async fn permits_of_a_dropped_request_go_to_a_waiter_of_its_cost_or_are_returned_with_the_next_question()
+ {
+    for (permits, next, took, calls_made) in [
+        (2, &[2][..], 10, 1),
+        (3, &[3], 20, 2),
+        (2, &[1, 1], 20, 2),
+        (3, &[1, 2], 20, 2),
     ] {
-        let (server, _process, mut limit) = distant(10, SlidingLog::new(permits, MINUTE)).await;
-        if counts_requests {
-            limit = limit.counting_requests();
-        }
+        let (server, _process, limit) = distant(10, SlidingLog::new(permits, MINUTE)).await;
         let first = limit.join(2);
         settle().await;
         let mut waiters: Vec<_> = next.iter().map(|cost| limit.join(*cost)).collect();
@@ -63,10 +63,63 @@ async fn permits_of_a_dropped_request_go_to_the_next_waiter_or_are_returned_with
         for (waiter, cost) in waiters.iter_mut().zip(next) {
             let answer = waiter.again(*cost, WaitMode::Wait).await;
             let expected = (Ok(Decision::Pass), ms(took));
-            assert_eq!((answer, watch.elapsed()), expected, "{case}");
+            assert_eq!((answer, watch.elapsed()), expected, "{next:?}");
         }
-        assert_eq!(calls(&server), calls_made, "{case}");
-        assert_eq!(limit.take_all().await, Ok(0), "{case}");
+        assert_eq!(calls(&server), calls_made, "{next:?}");
+        assert_eq!(limit.take_all().await, Ok(0), "{next:?}");
+    }
+}
+
+/// It took one slot, and a debt took one moment at which the bucket was full.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_request_of_a_high_cost_lets_only_one_other_pass_in_its_place() {
+    async fn of<P: Rule>(policy: P, passed_at: [u64; 3]) {
+        let (_server, _process, limit) = distant(5, policy).await;
+        let dropped = limit.join(3);
+        settle().await;
+        let waiting = [(); 3].map(|()| acquiring(&limit, 1));
+        sleep(ms(2)).await;
+        drop(dropped);
+        let waited = join_all(waiting).await.into_iter().map(Result::unwrap);
+        // Those behind have asked again at the time of the denial, on the server's side of the way.
+        assert_eq!(waited.collect::<Vec<_>>(), passed_at.map(ms));
+    }
+    of(Interval::every(ms(1_000)), [10, 1_015, 2_020]).await;
+    let bucket = TokenBucket::new(Rate::new(1, ms(1_000)), 1).with_debt();
+    of(bucket, [10, 1_015, 2_020]).await;
+}
+
+/// Each request that passed was one of the server's, of its cost: none shares the permits of another that was dropped.
+#[tokio::test(start_paused = true)]
+async fn each_request_that_passed_is_counted_alone_whatever_is_dropped() {
+    async fn of<P: Rule>(random: &mut Rng, policy: P) {
+        let (server, _process, limit) = distant(random.u64(0..8), policy.clone()).await;
+        let requests = (0..40).map(|_| {
+            let (cost, limit) = (random.u32(1..4), limit.clone());
+            let (comes, gives_up) = (ms(random.u64(0..300)), ms(random.u64(1..200)));
+            async move {
+                sleep(comes).await;
+                let passed = within(gives_up, limit.acquire(cost)).await;
+                passed.map(|passed| passed.map(|()| cost).unwrap())
+            }
+        });
+        let passed = join_all(requests).await.into_iter().flatten();
+        let mut passed = passed.collect::<Vec<_>>();
+        sleep(ms(200)).await;
+        let counted = server.world().counted.clone().into_iter();
+        let counted = counted.map(|(.., cost)| cost).filter(|cost| *cost > 0);
+        let mut counted = counted.collect::<Vec<_>>();
+        passed.sort_unstable();
+        counted.sort_unstable();
+        assert_eq!(passed, counted, "{policy:?}");
+        assert!(passed.len() > 3, "{passed:?}");
+    }
+    let mut random = Rng::with_seed(7);
+    for _ in 0..20 {
+        of(&mut random, Interval::every(ms(30))).await;
+        let bucket = TokenBucket::new(Rate::new(1, ms(20)), 1);
+        of(&mut random, bucket.with_debt()).await;
+        of(&mut random, SlidingLog::new(3, ms(40))).await;
     }
 }
 

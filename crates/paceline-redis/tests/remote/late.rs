@@ -248,6 +248,54 @@ async fn permits_of_a_reply_that_comes_after_its_call_has_failed_are_returned() 
     assert_eq!(counted(&server), 0);
 }
 
+/// Also if the breaker is open by then.
+#[tokio::test(start_paused = true)]
+async fn a_request_dropped_while_the_server_is_silent_is_not_counted() {
+    for (silent, dropped_after) in [
+        (60, 30),
+        (300, 20),
+        (300, 40),
+        (300, 70),
+        (300, 200),
+        (800, 200),
+    ] {
+        let (server, process, limit) = closed(plenty()).await;
+        for _ in 0..10 {
+            server.freeze();
+            assert!(within(ms(dropped_after), limit.acquire(1)).await.is_none());
+            sleep(ms(silent - dropped_after)).await;
+            server.thaw();
+            sleep(ms(1_500)).await;
+            assert!(process.is_up());
+        }
+        let counted = counted(&server);
+        assert_eq!(
+            counted, 0,
+            "dropped after {dropped_after} ms of {silent} ms"
+        );
+    }
+}
+
+/// A process without handles ends then.
+#[tokio::test(start_paused = true)]
+async fn permits_are_returned_if_there_is_a_connection_within_ten_seconds() {
+    for (down, left) in [(9_000, 0), (13_000, 1)] {
+        let (server, process, limit) = closed(plenty()).await;
+        let connection = Arc::downgrade(&process.batcher.connection);
+        let granted = limit.join(1);
+        settle().await;
+        server.kill();
+        notice(&process, &process.limit(1, plenty())).await;
+        drop((granted, limit, process));
+        sleep(ms(down)).await;
+        assert_eq!(connection.strong_count() == 0, left > 0, "{down} ms");
+        server.world().is_reachable = true;
+        sleep(ms(1_000)).await;
+        assert_eq!(counted(&server), left, "{down} ms");
+        assert_eq!(connection.strong_count(), 0, "{down} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_first_call_is_answered_late_pays_once() {
     let (server, _process, limit) = distant(30, SlidingLog::new(9, MINUTE)).await;

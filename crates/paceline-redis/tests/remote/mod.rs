@@ -135,15 +135,6 @@ fn retune<P: Rule>(
 type Limit<P> = RemoteLimit<P, Server<P>>;
 
 impl<P: Rule> Limit<P> {
-    /// The same limit, as if a part of it counted requests.
-    fn counting_requests(&self) -> Self {
-        let config = LimitConfig {
-            counts_requests: true,
-            ..LimitConfig::clone(&self.queue.config)
-        };
-        Self::new(Arc::new(self.queue.with_config(config)), Reporter::NONE)
-    }
-
     /// Joins the queue as a waiter, and is not woken.
     fn join(&self, cost: u32) -> Self {
         let mut handle = self.clone();

@@ -39,10 +39,43 @@ async fn waiters_pass_in_the_order_in_which_they_joined() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cheaper_request_does_not_overtake() {
+async fn a_cheaper_waiter_does_not_overtake() {
     let (_server, _process, limit) = closed(SlidingLog::new(10, MINUTE)).await;
-    let passed = join_all([4, 4, 4, 1, 2].map(|cost| limit.passes(cost))).await;
-    assert_eq!(passed, [true, true, false, false, false]);
+    let waiters = [4, 4, 4, 1, 2].map(|cost| acquiring(&limit, cost));
+    let waited = join_all(waiters).await.into_iter().map(Result::unwrap);
+    let minutes = [0, 0, 1, 1, 1].map(|minutes| MINUTE * minutes);
+    assert!(waited.eq(minutes));
+}
+
+/// It is refused if a request that waits came before it.
+#[tokio::test(start_paused = true)]
+async fn a_cheaper_try_is_asked_again_after_the_refusal_of_a_dearer_one() {
+    for (costs, passed, calls_made) in [
+        (
+            &[4, 4, 4, 1, 2][..],
+            &[true, true, false, true, false][..],
+            2,
+        ),
+        (&[3, 3, 3, 3, 1], &[true, true, true, false, true], 2),
+        (
+            &[9, 5, 4, 3, 2, 1, 1],
+            &[true, false, false, false, false, true, false],
+            5,
+        ),
+    ] {
+        let (server, _process, limit) = closed(SlidingLog::new(10, MINUTE)).await;
+        let tries = costs.iter().map(|cost| limit.passes(*cost));
+        assert_eq!(join_all(tries).await, passed);
+        assert_eq!(calls(&server), calls_made, "{costs:?}");
+    }
+    let (_server, _process, limit) = closed(SlidingLog::new(10, MINUTE)).await;
+    let (first, dear, waited, behind) = tokio::join!(
+        limit.passes(8),
+        limit.passes(8),
+        within(ms(50), limit.acquire(8)),
+        limit.passes(1),
+    );
+    assert_eq!((first, dear, waited, behind), (true, false, None, false));
 }
 
 #[tokio::test(start_paused = true)]

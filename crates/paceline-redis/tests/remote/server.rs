@@ -28,12 +28,17 @@ pub(super) trait Rule:
         }
     }
 
+    /// The cost after which nothing is left.
+    fn all(&self) -> u32 {
+        self.capacity()
+    }
+
     /// The part of the limit that each of these replicas may use alone.
     fn share_of(&self, replicas: u32) -> Self;
 
     fn spent(&self, now: Tick) -> Self::State {
         let mut state = self.fresh(now);
-        let spent = self.decide(&mut state, now, self.capacity());
+        let spent = self.decide(&mut state, now, self.all());
         assert_eq!(spent, Decision::Pass);
         state
     }
@@ -51,6 +56,10 @@ impl Rule for SlidingLog {
 }
 
 impl Rule for TokenBucket {
+    fn all(&self) -> u32 {
+        self.burst()
+    }
+
     fn share_of(&self, replicas: u32) -> Self {
         let rate = Rate::new(self.rate().permits(), self.rate().period() * replicas);
         Self::new(rate, self.burst() / replicas)
@@ -58,7 +67,7 @@ impl Rule for TokenBucket {
 }
 
 impl Rule for Interval {
-    fn capacity(&self) -> u32 {
+    fn all(&self) -> u32 {
         1
     }
 
@@ -463,8 +472,11 @@ impl<P: Rule> World<P> {
 
     fn not_counted(&mut self, back: Return) {
         let mut cost = back.cost;
-        let of_grant = self.counted.iter_mut().rev();
-        for (_, _, counted) in of_grant.filter(|counted| counted.1 == back.counted_at) {
+        // At the same instant there may be others. One of its cost is as good as another.
+        let found = (self.counted.iter_mut()).filter(|counted| counted.1 == back.counted_at);
+        let mut of_grant: Vec<_> = found.map(|(.., counted)| counted).collect();
+        of_grant.sort_by_key(|counted| **counted != cost);
+        for counted in of_grant {
             let returned = cost.min(*counted);
             *counted -= returned;
             cost -= returned;
