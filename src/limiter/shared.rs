@@ -514,8 +514,8 @@ impl<P: Policy> Shared<P> {
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](super::AcquireError::is_too_late), whose message has the time from the first poll to the deadline, or
-    /// [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
+    /// [`is_too_late`](super::AcquireError::is_too_late), whose message has the time from the first poll to the deadline, or says that
+    /// it was over; [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
     ///
     /// # Panics
     ///
