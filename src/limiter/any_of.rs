@@ -5,7 +5,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use crate::policy::{Decision, Status};
-use crate::time::{OutOfRange, Resolution};
+use crate::time::{OutOfRange, Resolution, or_panic};
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::future::Part;
@@ -78,7 +78,7 @@ impl<L: Part> AnyOf<L> {
     #[must_use]
     #[track_caller]
     pub fn new(limits: impl IntoIterator<Item = L>) -> Self {
-        Self::try_new(limits).unwrap_or_else(|error| error.panic())
+        or_panic(Self::try_new(limits))
     }
 
     /// The same as [`new`](Self::new), for limits from a configuration.
