@@ -136,6 +136,7 @@ pub trait LimiterExt: Limiter + ByHand {
 impl<L: Limiter + ByHand> LimiterExt for L {}
 
 /// A limiter that can be asked by hand, since each request has a clone of its own: every one that is [`Clone`] and [`Unpin`].
+#[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be asked by hand: it is for one adapter and cannot be cloned",
     label = "expected a handle",
