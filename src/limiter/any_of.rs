@@ -43,6 +43,7 @@ use super::{AcquireError, Answer, Limiter};
 ///
 /// * **Order**: requests for the same limits and the same cost pass in order of arrival, and none overtakes those that wait for one of
 ///   the limits alone. There is no order between requests for different limits.
+/// * All limits have one type. Different policies are [`AnyPolicy`](crate::policy::AnyPolicy)s: `SlidingLog::new(9, d).into()`.
 /// * If several have room, it takes the first, so write first what you prefer.
 /// * A limit that can never pass the cost is left out until the request ends, even if it gets other parameters; if none can, the
 ///   request fails.

@@ -163,7 +163,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static> Fair<K, Guarante
     /// # }
     /// ```
     ///
-    /// [`retune`](Self::retune) changes the rate; the parts stay.
+    /// [`retune`](Self::retune) changes the rate; the parts stay. One that is too small for the new rate makes all buckets deeper.
     ///
     /// # Panics
     ///
@@ -362,7 +362,9 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     ///
     /// # Errors
     ///
-    /// At once, if that many can never pass: more than the capacity.
+    /// At once, if that many can never pass: more than the capacity. With a guaranteed share, more than the bucket of the client and the
+    /// pool hold. That is less the more clients there are, so a request that waits is refused too when clients join.
+    /// [`try_with_least`](GuaranteedShare::try_with_least) keeps a cost passable.
     ///
     /// # Panics
     ///
