@@ -144,22 +144,39 @@ pub mod stream;
 pub mod time;
 
 /// The guides: pages of the repository.
+// The first definition of a link counts, so it leads to the page here.
 pub mod _docs {
     #[doc = include_str!("../docs/what-the-provider-counts.md")]
     pub mod what_the_provider_counts {}
 
+    /// [arrivals]: what_the_provider_counts
+    /// [models]: language_models
+    /// [fairness]: fairness
+    /// [fleet]: https://docs.rs/paceline-redis/latest/paceline_redis/_docs/fleet/
+    ///
     #[doc = include_str!("../docs/choosing.md")]
     pub mod choosing {}
 
+    /// [arrivals]: what_the_provider_counts
+    /// [policy]: choosing#which-policy
+    /// [several]: choosing#several-limits
+    /// [fleet]: https://docs.rs/paceline-redis/latest/paceline_redis/_docs/fleet/
+    /// [runtimes]: precision#runtimes-and-platforms
+    ///
     #[doc = include_str!("../docs/troubleshooting.md")]
     pub mod troubleshooting {}
 
     #[doc = include_str!("../docs/fairness.md")]
     pub mod fairness {}
 
+    /// [words]: choosing#words
+    ///
     #[doc = include_str!("../docs/semantics.md")]
     pub mod semantics {}
 
+    /// [arrivals]: what_the_provider_counts
+    /// [fleet]: https://docs.rs/paceline-redis/latest/paceline_redis/_docs/fleet/
+    ///
     #[doc = include_str!("../docs/language-models.md")]
     pub mod language_models {}
 

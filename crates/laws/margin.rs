@@ -372,9 +372,9 @@ fn a_ramp_keeps_to_any_window_of_its_rates() {
         is_tight(margin, &provider, delays, ((requests + 2, gap), 1));
         let falling = Ramp::new(rate(to), rate(from), nanos(within));
         let [shortest, longest] = delays;
-        let falling = falling.with_restart_after(nanos(0));
+        let falling = falling.with_restart_after(nanos(1));
         let falling = falling.with_margin(nanos(shortest)..=nanos(longest));
-        assert_eq!(falling.restart_after(), Some(nanos(0)));
+        assert_eq!(falling.restart_after(), Some(nanos(1)));
         let size = (requests, gap);
         assert!(!exceeds(&falling, &provider, shortest..=longest, size));
     }

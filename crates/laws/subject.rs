@@ -146,7 +146,7 @@ impl Subject for Ramp {
             ]
         };
         let permits = || prop_oneof![8 => 1..12u32, 1 => Just(u32::MAX), 1 => 1..=u32::MAX];
-        let restart = prop_oneof![2 => Just(None), 3 => (0..100u64).prop_map(Some)];
+        let restart = prop_oneof![2 => Just(None), 3 => (1..100u64).prop_map(Some)];
         (permits(), permits(), time(), time(), restart)
             .prop_map(|(from, to, period, within, restart)| {
                 let ramp = Self::new(Rate::new(from, period), Rate::new(to, period), within);

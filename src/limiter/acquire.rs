@@ -136,6 +136,7 @@ pub trait LimiterExt: Limiter + ByHand {
 impl<L: Limiter + ByHand> LimiterExt for L {}
 
 /// A limiter that can be asked by hand, since each request has a clone of its own: every one that is [`Clone`] and [`Unpin`].
+#[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be asked by hand: it is for one adapter and cannot be cloned",
     label = "expected a handle",
@@ -265,7 +266,9 @@ impl<L: Limiter> AcquireWithin<L> {
         let cost = self.acquire.cost;
         let retry_in = (self.refuse)(self.acquire.gate().limiter_mut(), cost, known);
         self.acquire.gate = None;
-        Poll::Ready(Err(AcquireError::too_late(self.within, retry_in)))
+        let is_over = self.by.is_some() && self.within.is_zero();
+        let within = (!is_over).then_some(self.within);
+        Poll::Ready(Err(AcquireError::late(within, retry_in)))
     }
 }
 
@@ -276,7 +279,7 @@ impl<L: Limiter + Unpin> AcquireWithin<L> {
         cx: &mut Context<'_>,
         ask: impl FnOnce(&mut Acquire<L>, &mut Context<'_>) -> Poll<Result<T, AcquireError<L::Error>>>,
     ) -> Poll<Result<T, AcquireError<L::Error>>> {
-        if self.by.is_some_and(|by| by < instant()) {
+        if self.acquire.cost > 0 && self.by.is_some_and(|by| by < instant()) {
             return self.too_late(None);
         }
         // Of two requests that can pass at their deadline the second one is polled first. And if others wait, `least_wait` is not zero.

@@ -93,6 +93,8 @@ use super::{
 /// # }
 /// ```
 ///
+/// With [`retry`](crate::stream::Concurrent::retry): `rate.call().await` inside of the future, so that each attempt asks.
+///
 /// In a client of `tower` layers, and around a service whose limit follows its health, `PaceLayer::obeying` of `paceline-tower` reports
 /// the outcomes.
 ///
@@ -135,6 +137,27 @@ impl<R: RateRule, P: Policy> AdaptiveRate<R, P> {
     /// let limit = TokenBucket::new(Rate::per_second(2), 10).shared();
     /// let rate = AdaptiveRate::around(limit, rule, |rate| TokenBucket::new(rate, 10));
     /// assert_eq!(rate.limit().status().unwrap().remaining, 10);
+    /// # }
+    /// ```
+    ///
+    /// Ask the limit itself for what only it can do, and then [`begin`](Self::begin) the call: a deadline, or
+    /// [any of](super::AnyOf) several limits, each with a rate of its own.
+    ///
+    /// ```
+    /// use paceline::limiter::{AdaptiveRate, HoldAndProbe};
+    /// use paceline::prelude::*;
+    /// use tokio::time::Instant;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), paceline::limiter::AcquireError> {
+    /// # let (floor, usual) = (Rate::per_second(2), Duration::from_secs(60));
+    /// # let (rule, deadline) = (HoldAndProbe::new(floor, Rate::per_second(100)), Instant::now() + usual);
+    /// let limit = Interval::from_rate(floor).shared().by_deadline(usual);
+    /// let rate = AdaptiveRate::around(limit.clone(), rule, Interval::from_rate);
+    /// limit.acquire_by(1, deadline).await?;
+    /// let call = rate.begin();
+    /// # call.accepted();
+    /// # Ok(())
     /// # }
     /// ```
     #[must_use]

@@ -5,7 +5,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use crate::policy::{Decision, Status};
-use crate::time::{OutOfRange, Resolution};
+use crate::time::{OutOfRange, Resolution, or_panic};
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::future::Part;
@@ -43,6 +43,7 @@ use super::{AcquireError, Answer, Limiter};
 ///
 /// * **Order**: requests for the same limits and the same cost pass in order of arrival, and none overtakes those that wait for one of
 ///   the limits alone. There is no order between requests for different limits.
+/// * All limits have one type. Different policies are [`AnyPolicy`](crate::policy::AnyPolicy)s: `SlidingLog::new(9, d).into()`.
 /// * If several have room, it takes the first, so write first what you prefer.
 /// * A limit that can never pass the cost is left out until the request ends, even if it gets other parameters; if none can, the
 ///   request fails.
@@ -78,7 +79,7 @@ impl<L: Part> AnyOf<L> {
     #[must_use]
     #[track_caller]
     pub fn new(limits: impl IntoIterator<Item = L>) -> Self {
-        Self::try_new(limits).unwrap_or_else(|error| error.panic())
+        or_panic(Self::try_new(limits))
     }
 
     /// The same as [`new`](Self::new), for limits from a configuration.

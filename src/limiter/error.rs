@@ -97,7 +97,8 @@ pub struct AcquireError<E = Infallible> {
 enum Kind<E> {
     TooCostly(TooCostly),
     TooLate {
-        within: Duration,
+        /// `None`: its deadline was over when it came.
+        within: Option<Duration>,
         retry_in: Option<Duration>,
     },
     Limit(E),
@@ -107,6 +108,10 @@ impl<E> AcquireError<E> {
     /// It could not pass `within` this time. `retry_in`: how long the same request would have to wait, if that is known.
     #[must_use]
     pub const fn too_late(within: Duration, retry_in: Option<Duration>) -> Self {
+        Self::late(Some(within), retry_in)
+    }
+
+    pub(super) const fn late(within: Option<Duration>, retry_in: Option<Duration>) -> Self {
         Self {
             kind: Kind::TooLate { within, retry_in },
         }
@@ -232,7 +237,11 @@ impl<E: fmt::Display> fmt::Display for AcquireError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::TooCostly(never) => never.fmt(f),
-            Kind::TooLate { within, .. } => write!(f, "could not pass within {within:?}"),
+            Kind::TooLate {
+                within: Some(within),
+                ..
+            } => write!(f, "could not pass within {within:?}"),
+            Kind::TooLate { .. } => f.write_str("could not pass: its deadline was over"),
             Kind::Limit(error) => error.fmt(f),
         }
     }

@@ -13,7 +13,8 @@ use crate::fair::report::{ClientShare, FairCycle};
 use crate::fair::{ClientTerms, FairShare, GuaranteedShare, Rule, RuleState};
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
-use crate::time::{OutOfRange, Resolution, or_panic};
+use crate::time::error::ConfigError;
+use crate::time::{Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
@@ -143,7 +144,7 @@ pub struct Fair<K, R: Rule = FairShare> {
     observer: Option<Arc<KeyedObserver<K>>>,
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> Fair<K, GuaranteedShare> {
+impl<K: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static> Fair<K, GuaranteedShare> {
     /// A rate of which each of these clients has a part that no other can take, and all others together the rest. Each side borrows what
     /// the other does not use.
     ///
@@ -162,11 +163,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Fair<K, GuaranteedShare> {
     /// # }
     /// ```
     ///
-    /// [`retune`](Self::retune) changes the rate; the parts stay.
+    /// [`retune`](Self::retune) changes the rate; the parts stay. One that is too small for the new rate makes all buckets deeper.
     ///
     /// # Panics
     ///
-    /// If a part is nothing, a client is named twice, or all parts together are nothing or the whole rate:
+    /// If the part of a client or of all others is too small: its bucket holds less than [`least`](GuaranteedShare::try_with_least). (Of 2
+    /// a second each needs a half.) And if a client is named twice, or all parts together are nothing or the whole rate.
     /// [`try_reserved`](Self::try_reserved) returns an error instead.
     #[must_use]
     #[track_caller]
@@ -189,27 +191,48 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Fair<K, GuaranteedShare> {
     ///
     /// # Errors
     ///
-    /// If a part is nothing, a client is named twice, or all parts together are nothing or the whole rate.
+    /// As [`reserved`](Self::reserved) panics.
     pub fn try_reserved(
         rate: GuaranteedShare,
         parts: impl IntoIterator<Item = (K, Share)>,
-    ) -> Result<Self, OutOfRange> {
+    ) -> Result<Self, ConfigError> {
         let (mut seats, mut names, mut sum) = (HashMap::new(), Vec::new(), 0_u32);
         for (client, part) in parts {
-            let part = part.ten_thousandths();
+            let who = format!("{client:?}");
+            check_part(&rate, part, &who)?;
+            let weight = part.ten_thousandths();
             let terms = ClientTerms::new().with_own_share(true);
             names.push(client.clone());
-            if seats.insert(client, terms.try_with_weight(part)?).is_some() {
-                let message = "each client has one part of a reserve, and one is named twice";
-                return Err(OutOfRange::new("parts", message));
+            if seats
+                .insert(client, terms.try_with_weight(weight)?)
+                .is_some()
+            {
+                let message = "a client has one part of a reserve, got two for";
+                return Err(ConfigError::new(format!("{message} {who}")));
             }
-            sum = sum.saturating_add(part);
+            sum = sum.saturating_add(weight);
         }
-        let fair = Self::new(rate.try_with_reserve(sum)?);
-        let fair = fair.with_terms(move |client| seats.get(client).copied().unwrap_or_default());
+        let rate = rate.try_with_reserve(sum)?;
+        let others = Share::of_ten_thousand(Share::FULL.ten_thousandths() - sum);
+        check_part(&rate, others, "all others")?;
+        let fair = Self::new(rate)
+            .with_terms(move |client| seats.get(client).copied().unwrap_or_default());
         fair.remember(names);
         Ok(fair)
     }
+}
+
+/// A smaller bucket would be filled up to the least, and all the others in proportion.
+fn check_part(rate: &GuaranteedShare, part: Share, who: &str) -> Result<(), ConfigError> {
+    let (least, weight) = (rate.least(), part.ten_thousandths());
+    let all = u64::from(rate.capacity()) * u64::from(rate.depth());
+    if u128::from(all) * u128::from(weight) >= u128::from(least) * 100_000_000 {
+        return Ok(());
+    }
+    let all = f64::from(rate.capacity()) * f64::from(rate.depth()) / 10_000.0;
+    Err(ConfigError::new(format!(
+        "the bucket of each part of a reserve holds at least {least}, got less for {who}: {part} of {all}"
+    )))
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
@@ -339,7 +362,9 @@ impl<K: Hash + Eq + Clone + Send + 'static, R: Rule> Fair<K, R> {
     ///
     /// # Errors
     ///
-    /// At once, if that many can never pass: more than the capacity.
+    /// At once, if that many can never pass: more than the capacity. With a guaranteed share, more than the bucket of the client and the
+    /// pool hold. That is less the more clients there are, so a request that waits is refused too when clients join.
+    /// [`try_with_least`](GuaranteedShare::try_with_least) keeps a cost passable.
     ///
     /// # Panics
     ///

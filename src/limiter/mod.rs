@@ -11,6 +11,7 @@
 //! | [`FairQueue`] | one limit for all keys, whose waiting requests take turns by key | one short lock |
 //! | [`Combined`] | several of these, all or nothing | one short lock each |
 //! | [`WithTotal`] | a limit for each key and one for all keys, all or nothing | one short lock each |
+//! | [`AnyOf`] | the first of several limits that has room, such as one for each API key | one short lock each |
 //! | [`AdaptiveRate`] | a rate that follows what a provider allows | one short lock |
 //! | [`Line`] | any limiter, with a bound on what waits, an end, and jitter | that of the limiter, and one short lock |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |

@@ -14,10 +14,11 @@ use super::{Limiter, Method, Settle, TooCostly};
 
 /// A handle that can be part of a [`Combined`](super::Combined): a [`Shared`], or that of a key. The trait is sealed.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be part of a `Combined`",
+    message = "`{Self}` cannot be part of a `Combined` or an `AnyOf`",
     label = "expected a `Shared`, or the limit of a key of a `Keyed`",
     note = "a policy becomes one with `.shared()`; an `Owned` belongs to one adapter",
-    note = "`Switched`, `Line` and other limiters around a limit go around the whole `Combined`",
+    note = "`Switched`, `Line` and other limiters around a limit go around the whole",
+    note = "for limits in Redis: `All` in one limit, and `RedisLimiter::acquire_any`",
     note = "reserve the permits of a client of a `Fair` first, and settle them with 0 if another limit refuses"
 )]
 pub trait Part: Limiter<Error = Infallible> + Settle + sealed::Part {}

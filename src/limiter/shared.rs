@@ -302,7 +302,10 @@ impl<P: Policy> Shared<P> {
     }
 
     /// Serves the request with the earliest deadline first: see [`acquire_by`](Self::acquire_by). To be called before there are clones,
-    /// which have it too; requests that wait already stay first.
+    /// which have it too; requests that wait already stay first. Limits by key have no such order.
+    ///
+    /// [`acquire_within`](Self::acquire_within) and [`reserve_within`](super::Settle::reserve_within) only end their wait: they are
+    /// ordered as requests without a deadline. To be ordered use `acquire_by(cost, Instant::now() + within)`.
     ///
     /// A request without a deadline, such as that of an adapter, is ordered as if its deadline were its arrival plus `usual`. It never
     /// fails for that. So requests with deadlines cannot starve it: it waits for those that have a deadline before that instant, and for no
@@ -514,8 +517,8 @@ impl<P: Policy> Shared<P> {
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](super::AcquireError::is_too_late), whose message has the time from the first poll to the deadline, or
-    /// [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
+    /// [`is_too_late`](super::AcquireError::is_too_late), whose message has the time from the first poll to the deadline, or says that
+    /// it was over; [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
     ///
     /// # Panics
     ///

@@ -191,13 +191,18 @@ impl<'a> Words<'a> {
         let within = self.time()?;
         let ramp = Ramp::try_new(from, to, within).map_err(|error| self.error(error))?;
         if self.takes("restart") {
-            return Ok(ramp.with_restart_after(self.time()?));
+            let ramp = ramp.try_with_restart_after(self.time()?);
+            return ramp.map_err(|error| self.error(error));
         }
         Ok(ramp)
     }
 
     /// Such as `250ms`, and goes on behind it.
     fn time(&mut self) -> Parsed<Duration> {
+        if self.rest.is_empty() {
+            self.expected.push("a time such as 250ms");
+            return Err(self.unexpected());
+        }
         let period = self.period(self.next());
         let time = parse_period(period).map_err(|reason| self.error(reason))?;
         self.advance(period);

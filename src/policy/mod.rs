@@ -42,7 +42,7 @@
 //!
 //! A policy decides when a request leaves; a provider counts when it arrives. `with_margin(shortest..=longest)` makes the policy keep
 //! its bound for arrivals, whatever time in that range each request takes, also if one overtakes another. The margin is the
-//! difference J, and no smaller one would do. (A counter could do with 1 ns less.)
+//! difference J, less than a year, and no smaller one would do. (A counter could do with 1 ns less.)
 //!
 //! | the provider counts | write | which is |
 //! |---|---|---|
@@ -383,15 +383,15 @@ fn room_in_window(limit: u32, spent: u64) -> u32 {
     limit.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX))
 }
 
-/// How much closer two requests can arrive than they left, if each takes a time in `delay`.
+/// How much closer two requests can arrive than they left, if each takes a time in `delay`: at most a year.
 const fn spread(delay: &RangeInclusive<Duration>) -> Result<Duration, OutOfRange> {
-    match delay.end().checked_sub(*delay.start()) {
-        Some(spread) => Ok(spread),
-        None => Err(OutOfRange::new(
-            "delay",
-            "a margin needs a longest delay of at least the shortest",
-        )),
-    }
+    let (shortest, longest) = (*delay.start(), *delay.end());
+    let message = match longest.checked_sub(shortest) {
+        Some(spread) if spread.as_secs() < 365 * 86_400 => return Ok(spread),
+        Some(_) => "a margin needs a longest delay less than a year above the shortest",
+        None => "a margin needs a longest delay of at least the shortest",
+    };
+    Err(OutOfRange::new("delay", message).got_times(longest, shortest))
 }
 
 /// A window that holds all requests that can arrive in one of this length.
@@ -456,24 +456,54 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a margin needs a longest delay of at least the shortest")]
+    #[should_panic(expected = "of at least the shortest, got 5000000 ns and 80000000 ns")]
     fn a_margin_for_delays_in_the_wrong_order_panics() {
-        let _ = SlidingLog::new(1, Duration::MAX).with_margin(Duration::MAX..=Duration::ZERO);
+        let ms = Duration::from_millis;
+        let _ = SlidingLog::new(1, Duration::MAX).with_margin(ms(80)..=ms(5));
     }
+
+    #[test]
+    fn a_margin_of_a_year_is_refused() {
+        let margin = |longest| {
+            let limits = [
+                "10/s",
+                "every 1s",
+                "10/s burst 5",
+                "10/s smooth",
+                "10/s fixed",
+            ];
+            limits.map(|limit| {
+                let limit: AnyPolicy = limit.parse().unwrap();
+                limit.try_with_margin(Duration::ZERO..=longest).err()
+            })
+        };
+        let message = "a margin needs a longest delay less than a year above the shortest";
+        for longest in [YEAR, Duration::MAX] {
+            let error = OutOfRange::new("delay", message).got_times(longest, Duration::ZERO);
+            assert_eq!(margin(longest), [Some(error); 5]);
+        }
+        assert_eq!(margin(LONGEST), [None; 5]);
+    }
+
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+    const LONGEST: Duration = YEAR.saturating_sub(Duration::from_nanos(1));
 
     #[test]
     fn the_longest_margin_does_not_overflow() {
         use crate::time::Rate;
 
-        const FOREVER: RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
+        const DELAY: RangeInclusive<Duration> = Duration::ZERO..=LONGEST;
         const SLOWEST: Rate = Rate::new(1, Duration::MAX);
         const FASTEST: Rate = Rate::new(u32::MAX, Duration::from_nanos(1));
-        const LOG: SlidingLog = SlidingLog::from_rate(SLOWEST).with_margin(FOREVER);
+        const LOG: SlidingLog = SlidingLog::from_rate(SLOWEST).with_margin(DELAY);
         assert_eq!(LOG, SlidingLog::from_rate(SLOWEST));
-        let every = Interval::from_rate(FASTEST).with_margin(FOREVER);
-        assert!(every.interval() > Duration::MAX / u32::MAX);
+        let every = Interval::from_rate(FASTEST).with_margin(DELAY);
+        assert_eq!(
+            every.interval(),
+            LONGEST / u32::MAX + Duration::from_nanos(1)
+        );
         for (rate, burst) in [(SLOWEST, 1), (SLOWEST, u32::MAX), (FASTEST, u32::MAX)] {
-            let bucket = TokenBucket::new(rate, burst).with_margin(FOREVER);
+            let bucket = TokenBucket::new(rate, burst).with_margin(DELAY);
             assert!(bucket.rate() <= rate && bucket.burst() <= burst);
         }
     }

@@ -93,12 +93,27 @@ impl Ramp {
 
     /// The ramp begins again with the first request that comes `idle` after it could have passed, or later. Without this, the limit of
     /// a key that was used once is never forgotten. A ramp runs by the clock, used or not: one request within each `idle` keeps it up.
+    ///
+    /// # Panics
+    ///
+    /// If `idle` is zero: the ramp would begin again with each request.
     #[must_use]
+    #[track_caller]
     pub const fn with_restart_after(self, idle: Duration) -> Self {
-        Self {
-            restart_after: Some(idle),
-            ..self
+        OutOfRange::or_panic(self.try_with_restart_after(idle))
+    }
+
+    /// For the text of a policy.
+    pub(super) const fn try_with_restart_after(
+        mut self,
+        idle: Duration,
+    ) -> Result<Self, OutOfRange> {
+        if idle.is_zero() {
+            let message = "a ramp restarts after an idle time of at least 1 ns, got 0";
+            return Err(OutOfRange::new("idle", message));
         }
+        self.restart_after = Some(idle);
+        Ok(self)
     }
 
     /// At most the permits of the faster rate *arrive* in any window of its [`period`](Rate::period), if each request takes a time
@@ -390,6 +405,12 @@ mod tests {
                 "{from}"
             );
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "an idle time of at least 1 ns, got 0")]
+    fn it_does_not_begin_again_after_no_time() {
+        let _ = UP.with_restart_after(Duration::ZERO);
     }
 
     #[test]

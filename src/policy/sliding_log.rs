@@ -108,7 +108,7 @@ impl SlidingLog {
     ///
     /// # Panics
     ///
-    /// If the longest delay is less than the shortest.
+    /// If the longest delay is less than the shortest, or a year longer.
     #[must_use]
     #[track_caller]
     pub const fn with_margin(self, delay: RangeInclusive<Duration>) -> Self {

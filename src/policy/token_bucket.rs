@@ -162,7 +162,7 @@ impl TokenBucket {
     ///
     /// # Panics
     ///
-    /// If the longest delay is less than the shortest, or [`with_debt`](Self::with_debt): a debt has no bound that a margin could
+    /// If the longest delay is less than the shortest or a year longer, or [`with_debt`](Self::with_debt): a debt has no bound that a margin could
     /// keep. Do not add the debt afterwards.
     #[must_use]
     #[track_caller]

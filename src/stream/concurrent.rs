@@ -56,6 +56,10 @@ pin_project! {
     /// The permit first, and the rate inside of the future, so that the rate counts when the call begins. Behind
     /// `.pace(limit)` an item that has passed can wait here for its permit, and then its call begins close to the next one.
     ///
+    /// Permits are first come, first served. A limit inside that orders [by deadline](crate::limiter::Shared::by_deadline) sees only the
+    /// items that have a permit. So take as many permits as messages can wait, or order first, with
+    /// [`pace_by_deadline`](super::PaceStreamExt::pace_by_deadline).
+    ///
     /// Several connections can share one input. Each takes the next item when it has room, and has limits of its own:
     ///
     /// ```

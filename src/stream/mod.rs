@@ -8,6 +8,7 @@
 //! | is emitted late | [`pace`](PaceStreamExt::pace), [`min_interval`](PaceStreamExt::min_interval) | [`Pace`] |
 //! | the same, and each item pays its cost | [`pace_by_cost`](PaceStreamExt::pace_by_cost) | [`PaceByCost`] |
 //! | the same, each key for itself | [`pace_by_key`](PaceStreamExt::pace_by_key), [`pace_by_key_and_cost`](PaceStreamExt::pace_by_key_and_cost) | [`PaceByKey`], [`PaceByKeyAndCost`] |
+//! | the same, the most urgent first, or comes back | [`pace_by_deadline`](PaceStreamExt::pace_by_deadline) | [`PaceByDeadline`] |
 //! | the same, of a limiter that may fail | [`try_pace`](PaceStreamExt::try_pace), [`try_pace_by_key`](PaceStreamExt::try_pace_by_key) | [`TryPace`], [`TryPaceByKey`] |
 //! | is emitted with all that has come meanwhile | [`pace_batches`](PaceStreamExt::pace_batches) | [`PaceBatches`] |
 //! | waits until fewer futures run | [`concurrent`](PaceStreamExt::concurrent) | [`Concurrent`] |

@@ -54,6 +54,9 @@ pin_project! {
     /// No order that leaves no permit unused while an item waits meets more deadlines; and if one of them meets all, this does. (An
     /// order that knows what will come, and leaves a permit unused for it, can meet more.)
     ///
+    /// Each item costs 1. For other costs ask a limit with [`acquire_by`](crate::limiter::Shared::acquire_by)`(cost, deadline)` in a
+    /// future for each item.
+    ///
     /// An item that arrives is compared with those held that go after it.
     ///
     /// **Window bound**: that of the limiter's policy, counted in `Ok`s.

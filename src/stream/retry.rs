@@ -136,6 +136,7 @@ impl<S: Stream, F, Fut: Future<Output = Result<O, E>>, O, E> Concurrent<S, F, Fu
     #[track_caller]
     pub fn retry<C>(self, retry: Retry, failure_of: C, held: usize) -> Retried<S, F, Fut, C>
     where
+        S::Item: Clone,
         C: FnMut(&E) -> Failure,
     {
         or_panic(Retried::try_new(self, retry, failure_of, held))

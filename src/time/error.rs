@@ -32,6 +32,7 @@ enum Got {
     /// The bits of two floats.
     Numbers([u64; 2]),
     Time(Duration),
+    Times([Duration; 2]),
     Counts([u32; 2]),
     Number(i64),
     /// The bits of a float.
@@ -62,6 +63,12 @@ impl OutOfRange {
         self
     }
 
+    /// Adds two times to the message, which does not name them.
+    pub(crate) const fn got_times(mut self, first: Duration, second: Duration) -> Self {
+        self.got = Some(Got::Times([first, second]));
+        self
+    }
+
     /// Adds two counts to the message, which does not name them.
     pub(crate) const fn got_counts(mut self, first: u32, second: u32) -> Self {
         self.got = Some(Got::Counts([first, second]));
@@ -86,15 +93,21 @@ impl OutOfRange {
         self.parameter
     }
 
-    /// Panics with the message of the error. Counts are all that it can format in a `const fn`.
+    /// Panics with the message of the error. Whole numbers are all that it can format in a `const fn`.
     #[track_caller]
-    pub(crate) const fn panic(self) -> ! {
-        if let Some(Got::Counts([first, second])) = self.got {
-            let text = Text::EMPTY.with(self.message).with(", got ");
-            let text = text.with_number(first).with(" and ");
-            panic!("{}", text.with_number(second).as_str())
+    const fn panic(self) -> ! {
+        let (first, second, unit) = match self.got {
+            Some(Got::Counts([first, second])) => (first as u128, Some(second as u128), ""),
+            Some(Got::Times([first, second])) => (first.as_nanos(), Some(second.as_nanos()), " ns"),
+            Some(Got::Time(time)) => (time.as_nanos(), None, " ns"),
+            _ => panic!("{}", self.message),
+        };
+        let text = Text::EMPTY.with(self.message).with(", got ");
+        let mut text = text.with_number(first).with(unit);
+        if let Some(second) = second {
+            text = text.with(" and ").with_number(second).with(unit);
         }
-        panic!("{}", self.message)
+        panic!("{}", text.as_str())
     }
 
     /// The value, or a panic with the message of the error. This is how `new` is made of `try_new`, in a `const` too.
@@ -130,7 +143,7 @@ impl Text {
         self
     }
 
-    const fn with_number(mut self, number: u32) -> Self {
+    const fn with_number(mut self, number: u128) -> Self {
         if number > 9 {
             self = self.with_number(number / 10);
         }
@@ -172,6 +185,7 @@ impl fmt::Display for OutOfRange {
                 let [first, second] = bits.map(f64::from_bits);
                 write!(f, ", got {first} and {second}")
             }
+            Some(Got::Times([first, second])) => write!(f, ", got {first:?} and {second:?}"),
             Some(Got::Time(time)) => write!(f, ", got {time:?}"),
             Some(Got::Number(number)) => write!(f, ", got {number}"),
             Some(Got::Float(bits)) => write!(f, ", got {}", f64::from_bits(bits)),

@@ -2,7 +2,7 @@
 
 use testkit::program::Program;
 
-const MISTAKES: [(&str, &str); 8] = [
+const MISTAKES: [(&str, &str); 10] = [
     (
         "let _ = every().acquire_one();",
         "`paceline::policy::Interval` is not a limiter",
@@ -20,7 +20,7 @@ const MISTAKES: [(&str, &str); 8] = [
         "a `Line`, or a limit in Redis that fails fast, has errors: `try_pace` takes it",
     ),
     (
-        "let _ = Line::new(paceline::concurrency::Permits::new(1)).acquire(1);",
+        "let _ = Line::new(Permits::new(1)).acquire(1);",
         "`line.acquire_permit()` of a `Line` around them",
     ),
     (
@@ -35,6 +35,18 @@ const MISTAKES: [(&str, &str); 8] = [
         "let _ = Combined::new((every().shared(), every().owned()));",
         "a policy becomes one with `.shared()`; an `Owned` belongs to one adapter",
     ),
+    (
+        "let _ = AnyOf::new([Line::new(every().shared())]);",
+        "for limits in Redis: `All` in one limit, and `RedisLimiter::acquire_any`",
+    ),
+    (
+        "struct Message;
+         let messages = futures::stream::iter([Message]);
+         let sent = messages.concurrent(Permits::new(1), async |_| Err::<(), ()>(()));
+         let retry = Retry::new(RetryBudget::new(1, Share::NONE));
+         let _ = sent.retry(retry, |()| Failure::Final, 1);",
+        "`Message: Clone` is not satisfied",
+    ),
 ];
 
 #[test]
@@ -47,7 +59,9 @@ fn a_first_mistake_is_answered_with_what_is_right() {
         format!("pub fn mistake_{number}() {{ {mistake} }} // ends here\n")
     });
     let program = format!(
-        "use paceline::limiter::{{Combined, Line}};
+        "use paceline::concurrency::Permits;
+         use paceline::limiter::{{AnyOf, Combined, Line, Share}};
+         use paceline::retry::{{Failure, Retry, RetryBudget}};
          use paceline::prelude::*;
          fn every() -> Interval {{ Interval::every(std::time::Duration::from_millis(5)) }}
          fn items() -> impl futures::Stream<Item = u8> {{ futures::stream::iter(0..3) }}

@@ -25,7 +25,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// What a page links to: the text in the brackets of `](...)`, outside of code.
+/// What a page links to: the text in the brackets of `](...)` and the end of `[name]: ...`, outside of code.
 fn links(page: &str) -> Vec<String> {
     let mut is_code = false;
     let prose = page.lines().filter(|line| {
@@ -38,7 +38,9 @@ fn links(page: &str) -> Vec<String> {
     let plain: String = prose.split('`').step_by(2).collect();
     let starts = plain.split("](").skip(1);
     let links = starts.filter_map(|rest| rest.split(')').next());
-    links.map(str::to_owned).collect()
+    let named = plain.lines().filter(|line| line.starts_with('['));
+    let named = named.filter_map(|line| Some(line.split_once("]: ")?.1));
+    links.chain(named).map(str::to_owned).collect()
 }
 
 /// The name by which a link reaches a heading.
@@ -81,8 +83,9 @@ fn every_link_of_a_page_leads_to_a_file_and_a_heading() {
 
 #[test]
 fn a_link_in_code_is_none_and_a_heading_has_its_name() {
-    let page = "see [one](a.md) and `[two](b.md)`\n```text\n[three](c.md)\n```\n[four](#d)";
-    assert_eq!(links(page), ["a.md", "#d"]);
+    let page =
+        "see [one](a.md) and `[two](b.md)`\n```text\n[three](c.md)\n```\n[four](#d)\n[e]: f.md";
+    assert_eq!(links(page), ["a.md", "#d", "f.md"]);
     assert_eq!(
         anchor("## What it costs, and `why`"),
         "what-it-costs-and-why"

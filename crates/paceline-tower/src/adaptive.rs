@@ -53,7 +53,7 @@ use super::terms::{BadKey, For, Once, Reports, Terms};
 /// **Waits** in its future for a permit, first come, first served by the first poll. Then it waits until the inner service is
 /// ready, and calls it.
 ///
-/// **Reports** the outcome when the inner service answers, before the body. By default ([`ByStatus`]) a 429 or 503 is a refusal of
+/// **Reports** the outcome when the inner service answers, before the body. By default (`ByStatus`) a 429 or 503 is a refusal of
 /// an overloaded server, other 5xx and errors say nothing, and the rest are successes. [`classifying`](LimitLayer::classifying)
 /// changes that. **A slow success is a success**: with an [`Aimd`](paceline::concurrency::Aimd) the limit goes on growing while the
 /// server gets slower. Either a classifier calls what is too slow [`Dropped`](Outcome::Dropped), or a

@@ -139,11 +139,13 @@ evry 50ms => `evry` at column 1 should be `every`, `unlimited` or a rate such as
 100/min sliding 0 buckets => a counter needs at least 1 bucket, got 0
 100/min sliding 10 bukets => `bukets` at column 20 should be `buckets`; did you mean `buckets`?
 100/min sliding fixed => `fixed` at column 17 should be a number of buckets, `margin`, `per request` or `and`
-10/s margin => `` needs a unit: one of ns, us, ms, s, min, h, day, as in 250ms
-10/s margin 80ms to 5ms => a margin needs a longest delay of at least the shortest
+every => it ends where a time such as 250ms should follow
+10/s margin => it ends where a time such as 250ms should follow
+10/s margin 80ms to 5ms => a margin needs a longest delay of at least the shortest, got 5ms and 80ms
 10/s burst 5 debt margin 5ms => a token bucket with debt has no margin
 10/min aligned margin 1min => the margin of an aligned window is shorter than the window (a sliding window can keep a longer one), got 60s
 1/s to 5/s within 1min margin 40h => the rates of a ramp have periods of at most 39 hours, got 144001s
+1/s to 5/s within 1min restart 0s => a ramp restarts after an idle time of at least 1 ns, got 0
 10/s per => it ends where `request` should follow
 500/month => it ends where `aligned` should follow
 500/day aligned utc+24 => an offset from UTC is less than a day, so at most 86399 seconds, got 86400
@@ -243,6 +245,7 @@ fn ramps() -> impl Strategy<Value = Ramp> {
     let (permits, idle) = ((1..=u32::MAX, 1..=u32::MAX), any::<Option<Duration>>());
     (permits, time(), time(), idle).prop_map(|((from, to), period, within, idle)| {
         let ramp = Ramp::new(Rate::new(from, period), Rate::new(to, period), within);
+        let idle = idle.filter(|idle| !idle.is_zero());
         idle.map_or(ramp, |idle| ramp.with_restart_after(idle))
     })
 }

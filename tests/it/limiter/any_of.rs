@@ -1,6 +1,7 @@
 //! The first of several limits that has room.
 
 use std::convert::Infallible;
+use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -74,6 +75,23 @@ async fn a_limit_that_can_never_pass_the_cost_is_left_out() {
         none.to_string(),
         "any of several limits needs at least 1, got 0"
     );
+}
+
+#[test]
+fn without_a_limit_it_panics_in_the_file_of_the_caller() {
+    let empty = thread::Builder::new().name("an empty list".into());
+    let (sender, files) = std::sync::mpsc::channel();
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| match thread::current().name() {
+        Some("an empty list") => {
+            let file = panic.location().map(|at| at.file().to_owned());
+            sender.send(file).unwrap();
+        }
+        _ => before(panic),
+    }));
+    let empty = empty.spawn(|| AnyOf::<Shared<Interval>>::new([])).unwrap();
+    assert!(empty.join().is_err());
+    assert_eq!(files.recv().unwrap().as_deref(), Some(file!()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -98,8 +98,9 @@ async fn the_error_says_how_long_it_had_and_what_a_retry_waits() {
     assert_eq!(refused.retry_in(), Some(ms(190)));
 
     let over = limit.acquire_by(1, start).await.unwrap_err();
-    assert_eq!(over.to_string(), "could not pass within 0ns");
+    assert_eq!(over.to_string(), "could not pass: its deadline was over");
     assert_eq!(over.retry_in(), Some(ms(90)), "before all that wait");
+    assert_eq!(limit.acquire_by(0, start).await, Ok(()), "a cost of 0");
     assert_eq!(since(start), 10);
 }
 

@@ -451,12 +451,25 @@ fn parts_of_a_reserve_that_cannot_be_are_errors() {
         error(&[("a", 5_000), ("b", 5_000)]),
         format!("{range} 10000")
     );
-    assert_eq!(
-        error(&[("a", 0)]),
-        "a client needs a weight of at least 1, got 0"
-    );
-    let twice = "each client has one part of a reserve, and one is named twice";
+    let small = "the bucket of each part of a reserve holds at least 1, got less for";
+    assert_eq!(error(&[("a", 0)]), format!("{small} \"a\": 0% of 100"));
+    assert_eq!(error(&[("b", 99)]), format!("{small} \"b\": 0.99% of 100"));
+    let others = error(&[("a", 9_901)]);
+    assert_eq!(others, format!("{small} all others: 0.99% of 100"));
+    let twice = "a client has one part of a reserve, got two for \"a\"";
     assert_eq!(error(&[("a", 1_000), ("a", 1_000)]), twice);
+
+    let slow = GuaranteedShare::new(2, ms(1_000));
+    let parts = |percent| [("a", Share::percent(percent))];
+    assert!(
+        Fair::try_reserved(slow, parts(1)).is_err(),
+        "a hundred permits for the others"
+    );
+    assert!(Fair::try_reserved(slow, parts(50)).is_ok());
+    let deep = slow.try_with_depth(1_000_000).unwrap();
+    assert!(Fair::try_reserved(deep, parts(1)).is_ok());
+    let large = deep.try_with_least(3).unwrap();
+    assert!(Fair::try_reserved(large, parts(1)).is_err());
 }
 
 #[tokio::test(start_paused = true)]
