@@ -202,9 +202,13 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// ended. (A wait that is known needs no round trip.)
     ///
     /// * **Order**: the requests that wait for one limit alone come first. There is no order between those for any of several.
+    /// * **No bound of the wait**: Redis has no queue. So a request for any of several limits, and each request of a high cost, also one
+    ///   that waits for one limit alone, can wait without end beside requests of other processes. A request of cost 3 for a bucket of
+    ///   10/s with a burst of 3 got nothing in 25 s while two other processes asked for 1 at a time.
     /// * An **outage** of a server is left to the [`OutagePolicy`](crate::OutagePolicy) of its limit. A limit that lets requests pass then
     ///   gets all that reach it.
-    /// * A limit whose server **refuses the call**, or that can never pass that many, is passed over.
+    /// * A limit whose server **refuses the call** is passed over. One that can never pass that many is left out until the request
+    ///   ends, even if it gets other parameters.
     ///
     /// [`AnyOf`](paceline::limiter::AnyOf) does this for limits in memory, where a request is queued at all of them.
     ///
@@ -231,21 +235,25 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// # Errors
     ///
-    /// At once, if no limit can ever pass that many, or there is none; and if the servers of all others refuse the call. Nothing was
-    /// counted.
+    /// At once, if no limit can ever pass that many; and if the servers of all others refuse the call. Nothing was counted.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime.
+    /// If there is no limit. Outside a tokio runtime, when it is polled.
     ///
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
+    #[track_caller]
     #[doc(alias("select", "pool", "failover", "load balancing"))]
     pub fn acquire_any(
         limits: &[Self],
         cost: u32,
     ) -> impl Future<Output = Result<usize, AcquireError<ServerError>>> + Send + use<P> {
+        assert!(
+            !limits.is_empty(),
+            "any of several limits needs at least 1, got 0"
+        );
         let limits = limits.iter().map(|limit| Some(limit.handle.clone()));
         RemoteLimit::wait_for_any(limits.collect(), cost)
     }

@@ -411,8 +411,11 @@ impl sealed::Scripted for AnyPolicy {
 }
 
 fn no_twin(policy: &AnyPolicy) -> ConfigError {
+    let mut kinds = policy.limits().iter().map(|limit| &limit.kind);
+    let is_ramp = kinds.any(|kind| matches!(kind, AnyKind::Ramp(_)));
+    let word = if is_ramp { "within" } else { "aligned" };
     ConfigError::new(format!(
-        "`{policy}` cannot be kept in Redis: `aligned` is for limits in memory, and a rate that is `fixed`, `sliding` or `smooth`, \
+        "`{policy}` cannot be kept in Redis: `{word}` is for limits in memory, and a rate that is `fixed`, `sliding` or `smooth`, \
          a `burst` and `every` can be kept"
     ))
 }

@@ -9,7 +9,7 @@ use paceline::time::Rate;
 
 use crate::remote::{KeyQueue, LimitConfig};
 
-use super::config::{Redis, keys, tagged};
+use super::config::{Redis, escaped, keys, tagged};
 use super::limiter::RedisLimiter;
 use super::policy::sealed::Scripted;
 use super::policy::{MOST, lowest_terms, number};
@@ -129,6 +129,7 @@ fn parts_of(reserves: &[(&str, Share)]) -> Result<Vec<(String, u32)>, ConfigErro
     }
     let (mut parts, mut left) = (vec![("all others".to_owned(), 0)], 100_u32);
     for (number, (class, share)) in reserves.iter().enumerate() {
+        escaped("a class", class)?;
         if reserves[..number].iter().any(|(other, _)| other == class) {
             return Err(ConfigError::new(format!(
                 "a class has one reserve, got two for `{class}`"

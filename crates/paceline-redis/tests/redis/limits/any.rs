@@ -114,6 +114,10 @@ fn what_has_no_twin_is_refused_with_what_has_one() {
             "5/s and 9/day aligned",
             "`5/s sliding and 9/day aligned` cannot be kept in Redis: `aligned` is for limits in memory",
         ),
+        (
+            "1/s to 10/s within 1min",
+            "`1/s to 10/s within 1min` cannot be kept in Redis: `within` is for limits in memory",
+        ),
         ("5/s burst 3 start 0", "a token bucket in Redis starts full"),
         ("every 5s delayed", "lets the first pass at once"),
         ("200000/s", "100000 at most, got 200000"),

@@ -110,3 +110,9 @@ async fn where_one_server_refuses_the_other_is_asked_and_where_both_do_it_is_an_
     let why = error.limit().expect("a fault").to_string();
     assert!(why.contains("WRONGTYPE"), "{why}");
 }
+
+#[test]
+#[should_panic(expected = "any of several limits needs at least 1, got 0")]
+fn no_limit_at_all_is_a_mistake() {
+    drop(RedisLimiter::<SlidingLog>::acquire_any(&[], 1));
+}

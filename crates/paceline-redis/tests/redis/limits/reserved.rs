@@ -175,6 +175,11 @@ fn reserves_that_cannot_be_kept_are_refused() {
         ),
         (
             bucket,
+            &[("a", 100), ("", 200)],
+            "a class of a limit in Redis has 1 to 200 bytes, got 0",
+        ),
+        (
+            bucket,
             &[("a", 100), ("a", 200)],
             "a class has one reserve, got two for `a`",
         ),
