@@ -153,6 +153,7 @@ pub mod _docs {
     /// [models]: language_models
     /// [fairness]: fairness
     /// [fleet]: https://docs.rs/paceline-redis/latest/paceline_redis/_docs/fleet/
+    /// [services]: https://docs.rs/paceline-tower/latest/paceline_tower/_docs/services/
     ///
     #[doc = include_str!("../docs/choosing.md")]
     pub mod choosing {}

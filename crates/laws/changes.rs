@@ -39,7 +39,9 @@ pub(super) fn answers_as_a_new_one<S: Subject>(
         if due > now {
             is_late.set(true);
             let before = due.before(Duration::from_nanos(1));
-            let apart = alike(policy, &state, &new.fresh(before), &[all(policy, before)]);
+            // Of a ramp only the second request shows when it began.
+            let asks = [all(policy, before); 2];
+            let apart = alike(policy, &state, &new.fresh(before), &asks);
             is_visible.set(is_visible.get() || apart.is_err());
         }
         Ok(())
