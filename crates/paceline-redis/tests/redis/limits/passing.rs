@@ -123,6 +123,38 @@ async fn taking_all_available_permits_never_overtakes_a_waiter() {
 }
 
 #[tokio::test]
+async fn a_cheap_request_is_not_refused_for_a_dear_one_of_the_same_call() {
+    let (_server, _redis, limit) = a_minute_of(4).await;
+    let [first, dear, cheap] = [3, 3, 1].map(|cost| limit.try_acquire(cost));
+    let (first, dear, cheap) = tokio::join!(first, dear, cheap);
+    passed(first);
+    denied(dear);
+    passed(cheap);
+}
+
+/// An interval passes a request of any cost, and then waits for as many intervals.
+#[tokio::test]
+async fn of_an_interval_one_request_passes_in_the_place_of_a_dropped_one() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", Interval::every(MINUTE)).unwrap();
+    let mut dropped = Box::pin(limit.acquire(3));
+    assert!(futures::poll!(&mut dropped).is_pending());
+    let waiting = [(); 3].map(|()| tokio::spawn(limit.acquire(1)));
+    let passed = || waiting.iter().filter(|waits| waits.is_finished()).count();
+    // Its permit has come.
+    while limit.status().is_none() {
+        pause(Duration::from_millis(1)).await;
+    }
+    drop(dropped);
+    while passed() == 0 {
+        pause(Duration::from_millis(1)).await;
+    }
+    pause(Duration::from_millis(50)).await;
+    assert_eq!(passed(), 1);
+}
+
+#[tokio::test]
 async fn zero_and_endless_time_limits_work() {
     let (_server, redis, limit) = a_minute_of(1).await;
 
