@@ -144,7 +144,7 @@ pub struct Fair<K, R: Rule = FairShare> {
     observer: Option<Arc<KeyedObserver<K>>>,
 }
 
-impl<K: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static> Fair<K, GuaranteedShare> {
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Fair<K, GuaranteedShare> {
     /// A rate of which each of these clients has a part that no other can take, and all others together the rest. Each side borrows what
     /// the other does not use.
     ///
@@ -197,8 +197,8 @@ impl<K: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static> Fair<K, Guarante
         parts: impl IntoIterator<Item = (K, Share)>,
     ) -> Result<Self, ConfigError> {
         let (mut seats, mut names, mut sum) = (HashMap::new(), Vec::new(), 0_u32);
-        for (client, part) in parts {
-            let who = format!("{client:?}");
+        for (number, (client, part)) in parts.into_iter().enumerate() {
+            let who = format!("part {number}");
             check_part(&rate, part, &who)?;
             let weight = part.ten_thousandths();
             let terms = ClientTerms::new().with_own_share(true);
@@ -207,7 +207,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static> Fair<K, Guarante
                 .insert(client, terms.try_with_weight(weight)?)
                 .is_some()
             {
-                let message = "a client has one part of a reserve, got two for";
+                let message = "a client has one part of a reserve, got another one as";
                 return Err(ConfigError::new(format!("{message} {who}")));
             }
             sum = sum.saturating_add(weight);

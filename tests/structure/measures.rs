@@ -29,19 +29,19 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(24_712, 24_099),
-        types: at_most(371, 371),
+        lines: at_most(24_523, 24_099),
+        types: at_most(366, 366),
     },
     Crate {
         name: "paceline-redis",
         folder: "crates/paceline-redis/src",
-        lines: at_most(6_999, 6_980),
+        lines: at_most(6_998, 6_980),
         types: at_most(97, 95),
     },
     Crate {
         name: "paceline-tower",
         folder: "crates/paceline-tower/src",
-        lines: at_most(3_181, 3_181),
+        lines: at_most(3_071, 3_071),
         types: at_most(78, 78),
     },
 ];

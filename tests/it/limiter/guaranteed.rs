@@ -452,11 +452,12 @@ fn parts_of_a_reserve_that_cannot_be_are_errors() {
         format!("{range} 10000")
     );
     let small = "the bucket of each part of a reserve holds at least 1, got less for";
-    assert_eq!(error(&[("a", 0)]), format!("{small} \"a\": 0% of 100"));
-    assert_eq!(error(&[("b", 99)]), format!("{small} \"b\": 0.99% of 100"));
+    assert_eq!(error(&[("a", 0)]), format!("{small} part 0: 0% of 100"));
+    let second = error(&[("a", 5_000), ("b", 99)]);
+    assert_eq!(second, format!("{small} part 1: 0.99% of 100"));
     let others = error(&[("a", 9_901)]);
     assert_eq!(others, format!("{small} all others: 0.99% of 100"));
-    let twice = "a client has one part of a reserve, got two for \"a\"";
+    let twice = "a client has one part of a reserve, got another one as part 1";
     assert_eq!(error(&[("a", 1_000), ("a", 1_000)]), twice);
 
     let slow = GuaranteedShare::new(2, ms(1_000));
