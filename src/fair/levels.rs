@@ -11,6 +11,9 @@ const SETTLED: usize = 64;
 /// How many buckets that fill are looked at to foresee an instant.
 const FORESEEN: usize = 16;
 
+/// How many places are read for each that is wanted, since buckets may have left them.
+const READ: usize = 4;
+
 /// Among so few places none is kept that its bucket has left.
 const FEW: usize = 64;
 
@@ -121,7 +124,9 @@ impl Levels {
     /// What a new bucket depends on: the sums, the first bucket and those that fill first, in other slots.
     pub(super) fn excerpt(&self) -> Self {
         let (mut buckets, mut filling) = (vec![self.buckets[0]], Heap::default());
-        for place in self.places().take(SETTLED + FORESEEN + 1) {
+        let most = SETTLED + FORESEEN + 1;
+        let places = self.filling.iter().take(READ * most);
+        for place in self.in_use(places).take(most) {
             let mut other = place;
             if place.slot() > 0 {
                 let mut bucket = self.buckets[place.slot() as usize];
@@ -315,8 +320,9 @@ impl Levels {
     /// The buckets that fill first.
     pub(super) fn filling(&self) -> Filling {
         let mut first = [(i128::MAX, 0); FORESEEN];
-        let mut places = self.places();
-        for (filling, place) in first.iter_mut().zip(places.by_ref()) {
+        let mut places = self.filling.iter();
+        let read = self.in_use(places.by_ref().take(READ * FORESEEN));
+        for (filling, place) in first.iter_mut().zip(read) {
             let bucket = self.bucket(place.slot());
             *filling = (bucket.fills_at(self.mark), place.slot());
         }
@@ -395,9 +401,8 @@ impl Levels {
         }
     }
 
-    /// The places of the buckets that are not full, in order.
-    fn places(&self) -> impl Iterator<Item = Place> {
-        let places = self.filling.iter();
+    /// Those of the places that their buckets have not left.
+    fn in_use(&self, places: impl Iterator<Item = Place>) -> impl Iterator<Item = Place> {
         places.filter(|place| self.buckets[place.slot() as usize].place == *place)
     }
 }
@@ -489,12 +494,23 @@ mod tests {
         for level in 0..100 {
             (0..100).for_each(|slot| levels.set_level(slot, level));
             assert!(levels.filling.len() <= 200);
-            assert_eq!(levels.places().count(), 100);
+            assert_eq!(levels.in_use(levels.filling.iter()).count(), 100);
         }
         let few = &mut full(&[1; 30]);
         (0..100).for_each(|level| few.set_level(7, level));
         assert_eq!((few.filling.len(), few.left), (1, 0));
         assert_eq!(few.give(30) + few.overflow(), 29);
         assert!(few.is_full(7) && few.filling.first().is_none());
+    }
+
+    #[test]
+    fn of_many_places_that_a_bucket_has_left_few_are_read() {
+        let mut levels = full(&[1; 200]);
+        (0..200).for_each(|slot| levels.set_level(slot, 0));
+        (0..=90).for_each(|level| levels.set_level(7, level));
+        let filling = levels.filling();
+        assert_eq!(filling.first[0], (levels.mark + 10, 7));
+        // 64 are read, and the next one is known.
+        assert_eq!(filling.known_until, levels.mark + 74);
     }
 }

@@ -22,7 +22,8 @@ use super::{CallOutcome, RateRule};
 /// 7. **A quota in the headers**: 0.97 of it at once, and never more.
 ///
 /// Growth is absolute, so that clients of one provider become equal, in about 20 minutes: three at a provider of 40 calls a second made
-/// 26, 6 and 6 a second in the first 10 minutes, then 20, 10 and 9, then 14, 14 and 11, then 14, 13 and 13. Below two calls a second it finds the rate slowly.
+/// 26, 6 and 6 a second in the first 10 minutes, then 20, 10 and 9, then 14, 14 and 11, then 14, 13 and 13. Below two calls a second it
+/// finds the rate slowly.
 ///
 /// ```
 /// use paceline::limiter::{CallOutcome, HoldAndProbe, RateRule};

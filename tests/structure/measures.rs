@@ -29,7 +29,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folder: "src",
-        lines: at_most(24_523, 24_099),
+        lines: at_most(24_526, 24_099),
         types: at_most(366, 366),
     },
     Crate {
