@@ -22,8 +22,8 @@
 //! * **Deadlines**, an option. The time in the ticket is the deadline, or the time of arrival plus the usual time. Neither classes nor
 //!   newest first apply then. The estimate of a wait counts those before, without those that it makes late.
 //! * **Turns**, an option. Each waiter belongs to a flow, and flows take turns by weight: see [`flows`]. Then the head may also change
-//!   when a waiter joins, when one behind it leaves or asks for another cost, and when a reserved position takes permits. Whatever
-//!   does so looks who is the head afterwards.
+//!   when a waiter joins, when a waiter behind it leaves or asks for another cost, and when a reserved position takes permits. Each of
+//!   these calls looks for the head afterwards.
 //! * **Wake-ups.** When the head leaves, the same call asks how long the next one has to wait. If it need not wait, it is
 //!   woken. Else the queue's own timer is set for it, with the waker of that waiter. So a task runs when it joins and when
 //!   it passes: one wake-up a grant. `refund`, `pause_for`, `resume`, `resize` and a released permit wake the head if it
